@@ -157,8 +157,9 @@ Result<Identities> read_identity(const Parameters& theirs, bool connector, const
 
 // Both ends open the flows in the same order, the one of the connector's sending direction first, so that the halves of one
 // direction have the same number.
-PipelineOpening::Links open_flows(ControlStream& stream, bool connector) {
+PipelineOpening::Links open_flows(ControlStream& stream, bool connector, bool eager) {
   PipelineOpening::Links links;
+  links.sender_places = eager;
   for (const bool sends : {connector, !connector}) (sends ? links.send : links.recv) = stream.open_flow();
   return links;
 }
@@ -251,7 +252,7 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   parts_.eager = identities.eager && parts_.host == nullptr;
   parts_.stream = std::make_unique<ControlStream>();
   const HandshakeWait wait{.deadline = deadline_, .peer = &channel, .stop = channel.stop()};
-  auto opened = opening_->finish(wait, open_flows(*parts_.stream, connector_));
+  auto opened = opening_->finish(wait, open_flows(*parts_.stream, connector_, parts_.eager));
   // A peer that gives up closes its comms, which the plugin may tell before the channel does.
   if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline_);
   parts_.send = std::move(opened->send);

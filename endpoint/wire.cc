@@ -294,7 +294,7 @@ void encode(const PeerFrame& frame, std::vector<std::byte>& out) {
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, PeerFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   const auto type = static_cast<FrameType>(header.value);
-  if (header.value > static_cast<uint64_t>(FrameType::kSubmitted) || !is_peer_message(type))
+  if (header.value > static_cast<uint64_t>(FrameType::kDelivered) || !is_peer_message(type))
     return bad(concat("a peer message of type ", header.value));
   frame = {.flow = header.operation, .type = type, .message = payload};
   return Status::ok();

@@ -32,7 +32,7 @@ bool is_known(uint16_t type) {
 
 std::string_view name_of(FrameType type) {
   constexpr std::string_view kNames[] = {"hello",   "parameters",   "handles",  "barrier",   "finish", "grant",
-                                         "regrant", "channel down", "received", "submitted", "detach"};
+                                         "regrant", "channel down", "received", "submitted", "delivered", "detach"};
   static_assert(std::size(kNames) == static_cast<size_t>(FrameType::kDetach));
   return is_known(static_cast<uint16_t>(type)) ? kNames[static_cast<size_t>(type) - 1] : "unknown";
 }

@@ -45,12 +45,13 @@ enum class FrameType : uint16_t {
   kChannelDown = 8,
   kReceived = 9,
   kSubmitted = 10,
-  kDetach = 11,  ///< the sender's last frame; bytes after it on the socket are no bootstrap frame
+  kDelivered = 11,
+  kDetach = 12,  ///< the sender's last frame; bytes after it on the socket are no bootstrap frame
 };
 std::string_view name_of(FrameType type);
 /// True for the frames of peer_messages.h.
 constexpr bool is_peer_message(FrameType type) {
-  return type >= FrameType::kGrant && type <= FrameType::kSubmitted;
+  return type >= FrameType::kGrant && type <= FrameType::kDelivered;
 }
 
 struct FrameHeader {

@@ -8,7 +8,8 @@ namespace tcpx {
 
 std::unique_ptr<ChunkDispatcher> ChunkDispatcher::create(const DispatcherParts& parts) {
   if (parts.channels.size() == 1) return std::make_unique<InOrderDispatcher>(parts);
-  if (parts.channels.direction() == Direction::kRecv) return std::make_unique<PlacingDispatcher>(parts);
+  const Direction places = parts.sender_places ? Direction::kSend : Direction::kRecv;
+  if (parts.channels.direction() == places) return std::make_unique<PlacingDispatcher>(parts);
   return std::make_unique<FollowingDispatcher>(parts);
 }
 

@@ -1,8 +1,8 @@
 // ChunkDispatcher: which chunk is posted on which channel, and when a transfer has ended. Chosen once, as a pipeline is made:
 //
 //   InOrderDispatcher    one channel: both ends post in the order of submission, and need not talk
-//   PlacingDispatcher   several, receiver: places chunks on channels and grants them to the sender
-//   FollowingDispatcher     several, sender: posts what it has been granted
+//   PlacingDispatcher    several, at the one end: places chunks on channels, and tells the other end where
+//   FollowingDispatcher  several, at the other end: posts each where it has been told
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ struct DispatcherParts {
   PeerLink* peer = nullptr;  ///< null only with one channel
   uint32_t chunk_bytes = kDefaultChunkBytes;
   uint32_t longest_chunk_bytes = 0;
-  bool failover = false;  ///< chunks of a lost channel go over the others; several channels only
+  bool failover = false;        ///< chunks of a lost channel go over the others; several channels only
+  bool sender_places = false;  ///< PipelineOptions::sender_places
 };
 
 /// One thread at a time. An error is the pipeline's.
@@ -75,7 +76,7 @@ class InOrderDispatcher final : public ChunkDispatcher {
 struct ChunkName {
   uint64_t transfer = 0;
   uint64_t chunk = 0;
-  uint64_t transfer_bytes = 0;  ///< as the receiver posted it
+  uint64_t transfer_bytes = 0;  ///< as it was submitted at the end that places it
 };
 
 }  // namespace tcpx

@@ -1,10 +1,17 @@
 #include "transfer/following_dispatcher.h"
 
+#include <array>
 #include <tuple>
 
 #include "base/text.h"
+#include "transfer/chunk_router.h"
 
 namespace tcpx {
+namespace {
+
+constexpr const char* kFollow = "follow the peer's placing";
+
+}  // namespace
 
 Status FollowingDispatcher::submitted(TransferId id) {
   if (!parts_.failover) return Status::ok();
@@ -17,10 +24,11 @@ Result<bool> FollowingDispatcher::post(TimePoint) {
   for (size_t i = 0; i < granted_.size(); ++i) {
     while (!granted_[i].empty() && parts_.channels[i].has_room()) {
       const ChunkName& name = granted_[i].front();
-      if (name.transfer >= parts_.transfers.end()) break;  // the receiver is ahead of this end
+      if (name.transfer >= parts_.transfers.end()) break;  // the other end is ahead of this one
       TCPX_RETURN_IF_ERROR(check(name));
       if (!parts_.channels.try_post(i, parts_.transfers[name.transfer], name.chunk)) break;
-      granted_[i].pop();
+      granted_[i].pop_front();
+      --waiting_;
       advanced = true;
     }
   }
@@ -30,19 +38,32 @@ Result<bool> FollowingDispatcher::post(TimePoint) {
 // A grant must be of what was submitted here.
 Status FollowingDispatcher::check(const ChunkName& name) {
   if (!parts_.transfers.is_pending(name.transfer)) {
-    return Status(Code::kProtocol, "send transfer",
+    return Status(Code::kProtocol, kFollow,
                   concat("transfer ", name.transfer, " was acknowledged before chunk ", name.chunk, " was sent"));
   }
   const uint64_t bytes = parts_.transfers[name.transfer].plan.transfer_bytes();
   if (bytes == name.transfer_bytes) return Status::ok();
-  return Status(
-      Code::kMismatch, "send transfer",
-      concat("transfer ", name.transfer, " has ", bytes, " bytes at the sender and ", name.transfer_bytes, " at the receiver"));
+  const auto [sent, received] = parts_.sender_places ? std::pair(name.transfer_bytes, bytes) : std::pair(bytes, name.transfer_bytes);
+  return Status(Code::kMismatch, kFollow,
+                concat("transfer ", name.transfer, " has ", sent, " bytes at the sender and ", received, " at the receiver"));
 }
 
-Status FollowingDispatcher::finished(size_t, std::span<const ChunkEnd> ends, TimePoint) {
+Status FollowingDispatcher::finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint) {
   for (const ChunkEnd& end : ends) end_if_complete(parts_.transfers.count(end));
+  delivered_[channel].chunks += ends.size();
+  if (parts_.sender_places) tell_deliveries(channel);
   return Status::ok();
+}
+
+// A few at a time, and what the sender may be waiting for. A link that is broken shows where something is wanted of it.
+void FollowingDispatcher::tell_deliveries(size_t channel) {
+  constexpr uint64_t kAtATime = ChunkRouter::kFirstChunks;
+  Deliveries& delivered = delivered_[channel];
+  const bool more_comes = !granted_[channel].empty() || parts_.channels[channel].in_flight() > 0;
+  if (more_comes && delivered.chunks - delivered.told < kAtATime) return;
+  std::array<std::byte, kMaxPeerMessageBytes> text;
+  const Delivered said{.chunks = delivered.chunks, .channel = static_cast<uint32_t>(channel), .reserved = 0};
+  if (parts_.peer->post(FrameType::kDelivered, encode_delivered(text, said)).is_ok()) delivered.told = delivered.chunks;
 }
 
 void FollowingDispatcher::end_if_complete(Transfer& transfer) {
@@ -61,6 +82,7 @@ void FollowingDispatcher::lost(size_t channel) {
     --transfer.outstanding;
     end_if_complete(transfer);  // acknowledged, and this was the last that still read its memory
   });
+  waiting_ -= granted_[channel].size();
   granted_[channel].clear();
 }
 
@@ -86,8 +108,8 @@ Status FollowingDispatcher::take(FrameType type, std::span<const std::byte> payl
   return ChunkDispatcher::take(type, payload);
 }
 
-// The receiver grants every chunk once, in order, so that it needs to name only the channels and a chunk sent twice or left out
-// cannot be asked for.
+// Every chunk is granted once, in order, so that only the channels need be named and a chunk sent twice or left out cannot be asked
+// for.
 Status FollowingDispatcher::take_grant(const Grant& grant) {
   const auto refuse = [&](std::string_view why) {
     return Status(Code::kProtocol, "take grant",
@@ -124,9 +146,11 @@ Status FollowingDispatcher::take_regrant(const Regrant& regrant) {
 Status FollowingDispatcher::queue(size_t channel, const ChunkName& name) {
   // The receiver does not know yet that the channel has failed. It will ask for the chunk again.
   if (!parts_.channels[channel].status().is_ok()) return Status::ok();
-  if (granted_[channel].push(name)) return Status::ok();
-  return Status(Code::kProtocol, "take grant",
-                concat("more than ", kQueueDepth, " chunks wait for ", parts_.channels.label(channel)));
+  if (waiting_ == kMaxPlacedChunks)
+    return Status(Code::kProtocol, "take grant", concat("more than ", kMaxPlacedChunks, " chunks wait to be posted"));
+  granted_[channel].push_back(name);
+  ++waiting_;
+  return Status::ok();
 }
 
 Status FollowingDispatcher::take_received(uint64_t number) {

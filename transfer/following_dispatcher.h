@@ -1,12 +1,12 @@
-// FollowingDispatcher: the sending half of several channels, which posts what the receiver grants.
+// FollowingDispatcher: the half of several channels that posts what the other end grants (transfer/placing_dispatcher.h).
 //
 // Each channel's chunks are posted in the order in which they were granted, because the n-th send of a comm meets its n-th
-// receive. With failover a transfer ends only when the peer has acknowledged all of it, because bytes that a plugin has taken may
-// be lost with the channel.
+// receive. At a receiver it tells the sender what has been delivered. With failover, at the sender, a transfer ends only when the
+// peer has acknowledged all of it, because bytes that a plugin has taken may be lost with the channel.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,7 +18,8 @@ namespace tcpx {
 
 class FollowingDispatcher final : public ChunkDispatcher {
  public:
-  explicit FollowingDispatcher(const DispatcherParts& parts) : parts_(parts), granted_(parts.channels.size()) {}
+  explicit FollowingDispatcher(const DispatcherParts& parts)
+      : parts_(parts), granted_(parts.channels.size()), delivered_(parts.channels.size()) {}
 
   Status submitted(TransferId id) override;
   Result<bool> post(TimePoint now) override;
@@ -30,23 +31,10 @@ class FollowingDispatcher final : public ChunkDispatcher {
   std::string waiting_for(size_t channel) const override;
 
  private:
-  /// Chunks granted on one channel. A receiver posts at most a window, so no more can wait.
-  class GrantQueue {
-   public:
-    bool empty() const { return begin_ == end_; }
-    uint64_t size() const { return end_ - begin_; }
-    const ChunkName& front() const { return names_[begin_ % kQueueDepth]; }
-    void pop() { ++begin_; }
-    void clear() { begin_ = end_; }
-    bool push(const ChunkName& name) {
-      if (size() == kQueueDepth) return false;
-      names_[end_++ % kQueueDepth] = name;
-      return true;
-    }
-
-   private:
-    std::array<ChunkName, kQueueDepth> names_{};
-    uint64_t begin_ = 0, end_ = 0;
+  /// At the receiver, of a channel.
+  struct Deliveries {
+    uint64_t chunks = 0;  // in place
+    uint64_t told = 0;    // of them
   };
 
   Status check(const ChunkName& name);
@@ -55,13 +43,16 @@ class FollowingDispatcher final : public ChunkDispatcher {
   Status take_regrant(const Regrant& regrant);
   Status take_received(uint64_t number);
   Status queue(size_t channel, const ChunkName& name);
+  void tell_deliveries(size_t channel);
 
   uint64_t count_chunks(uint64_t transfer_bytes) const {
     return ChunkPlan::make(transfer_bytes, parts_.chunk_bytes, parts_.longest_chunk_bytes, granted_.size())->count();
   }
 
   DispatcherParts parts_;
-  std::vector<GrantQueue> granted_;  // by channel: to be posted in this order
+  std::vector<std::deque<ChunkName>> granted_;  // by channel: to be posted in this order
+  size_t waiting_ = 0;                          // chunks in there
+  std::vector<Deliveries> delivered_;
   ChunkName next_granted_{1, 0, 0};  // the next grant begins with it
 };
 

@@ -64,6 +64,14 @@ Result<Regrant> decode_regrant(std::span<const std::byte> payload, uint32_t chan
   return regrant;
 }
 
+Result<Delivered> decode_delivered(std::span<const std::byte> payload, uint32_t channels) {
+  Delivered delivered{};
+  TCPX_ASSIGN_OR_RETURN(const auto rest, take(payload, delivered));
+  if (!rest.empty()) return bad(concat(rest.size(), " bytes behind a count of deliveries"));
+  TCPX_RETURN_IF_ERROR(check_channel(delivered.channel, channels));
+  return delivered;
+}
+
 Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint32_t channels) {
   ChannelDownHeader header{};
   TCPX_ASSIGN_OR_RETURN(const auto text, take(payload, header));
@@ -92,6 +100,10 @@ std::span<const std::byte> encode_grant(PeerMessageRoom room, const Grant& grant
 
 std::span<const std::byte> encode_regrant(PeerMessageRoom room, const Regrant& regrant) {
   return put(room, regrant);
+}
+
+std::span<const std::byte> encode_delivered(PeerMessageRoom room, const Delivered& delivered) {
+  return put(room, delivered);
 }
 
 std::span<const std::byte> encode_channel_down(PeerMessageRoom room, const ChannelDown& down) {

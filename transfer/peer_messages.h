@@ -1,10 +1,12 @@
 // Messages between the two halves of a pipeline while data moves, over the bootstrap channel. Pure: no socket, no clock.
 //
-//   grant          receiver -> sender   the next chunks of a transfer, in order, go over these channels
-//   regrant        receiver -> sender   a chunk that a failed channel did not deliver goes over another one
+//   grant          by who places them   the next chunks of a transfer, in order, go over these channels
+//   delivered      receiver -> sender   so many chunks of a channel are in place (only where the sender places them)
 //   channel down   both ways            a channel has failed, and why
-//   received       receiver -> sender   a transfer is complete (only with failover)
-//   submitted      sender -> receiver   this many transfers can be granted (only with failover)
+// with failover, which is the receiver's to place:
+//   regrant        receiver -> sender   a chunk that a failed channel did not deliver goes over another one
+//   received       receiver -> sender   a transfer is complete
+//   submitted      sender -> receiver   this many transfers can be granted
 //
 // Each is the payload of a bootstrap frame of its own type and begins with a FlowHeader, by which the bootstrap channel finds the
 // pipeline it is for. All integers are little-endian. Decoding bounds every count before it is used; an inconsistent message is
@@ -24,6 +26,8 @@ namespace tcpx {
 inline constexpr uint32_t kMaxChannels = 16;
 /// Chunks that one grant may name.
 inline constexpr uint32_t kMaxGrantChunks = 256;
+/// Chunks that a sender may have placed, over all channels, of which the receiver has not said that they are delivered.
+inline constexpr uint32_t kMaxPlacedChunks = 1024;
 
 /// Front of every payload below. Pipelines on one bootstrap channel are numbered in the order in which they are opened.
 struct FlowHeader {
@@ -35,7 +39,7 @@ static_assert(sizeof(FlowHeader) == 8);
 /// Front of a grant; `count` bytes follow, each the channel of one chunk.
 struct GrantHeader {
   uint64_t transfer;        ///< number within the pipeline: 1, 2, ...
-  uint64_t transfer_bytes;  ///< as the receiver posted it
+  uint64_t transfer_bytes;  ///< as it was submitted by who places it
   uint64_t first_chunk;     ///< index of the first chunk named
   uint32_t count;           ///< 1 ... kMaxGrantChunks
   uint32_t reserved;
@@ -51,6 +55,13 @@ struct Regrant {
 };
 static_assert(sizeof(Regrant) == 32);
 
+struct Delivered {
+  uint64_t chunks;  ///< of the channel, in all
+  uint32_t channel;
+  uint32_t reserved;
+};
+static_assert(sizeof(Delivered) == 16);
+
 struct Grant {
   GrantHeader header{};
   std::span<const uint8_t> channels;
@@ -64,6 +75,7 @@ struct ChannelDown {
 /// Decoders take the payload behind the FlowHeader. @param channels of the pipeline: every channel named is below it.
 Result<Grant> decode_grant(std::span<const std::byte> payload, uint32_t channels);
 Result<Regrant> decode_regrant(std::span<const std::byte> payload, uint32_t channels);
+Result<Delivered> decode_delivered(std::span<const std::byte> payload, uint32_t channels);
 /// The text is made printable; the reason's operation is "peer reported".
 Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint32_t channels);
 /// Of "received" and "submitted". @return the number of the transfer
@@ -76,6 +88,7 @@ inline constexpr size_t kMaxPeerMessageBytes = 512;
 using PeerMessageRoom = std::span<std::byte, kMaxPeerMessageBytes>;
 std::span<const std::byte> encode_grant(PeerMessageRoom room, const Grant& grant);
 std::span<const std::byte> encode_regrant(PeerMessageRoom room, const Regrant& regrant);
+std::span<const std::byte> encode_delivered(PeerMessageRoom room, const Delivered& delivered);
 std::span<const std::byte> encode_channel_down(PeerMessageRoom room, const ChannelDown& down);
 std::span<const std::byte> encode_transfer_number(PeerMessageRoom room, uint64_t transfer);
 

@@ -30,6 +30,7 @@ Status check(const std::vector<ChannelParts>& channels, const PipelineLinks& lin
         concat("window of ", options.limits.window, ", must be 1 to ", kQueueDepth, name_in_detail(Hint::kTooManyRequests)));
   if (options.limits.peer_gone_tests < 2) return refuse("fewer than 2 peer-gone tests");
   if (options.max_transfers == 0) return refuse("room for no transfer");
+  if (options.sender_places && options.failover) return refuse("with failover the receiver places chunks");
   return ChunkPlan::make(0, options.chunk_bytes, options.longest_chunk_bytes).status();
 }
 
@@ -66,7 +67,8 @@ Pipeline::Pipeline(std::vector<ChannelParts> channels, PipelineLinks links, cons
                                            .peer = peer_.get(),
                                            .chunk_bytes = options.chunk_bytes,
                                            .longest_chunk_bytes = options.longest_chunk_bytes,
-                                           .failover = options.failover})),
+                                           .failover = options.failover,
+                                           .sender_places = options.sender_places})),
       nics_(std::move(links.link_is_down), channels_.size() + 1, clock.now()),
       losses_(channels_.size()) {
   now_ = last_advance_ = clock_.now();

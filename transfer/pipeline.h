@@ -38,6 +38,10 @@ struct PipelineOptions {
       0;  ///< of long transfers (ChunkPlan::make); likewise (open_sender and _receiver take the smaller one)
   uint32_t max_transfers = 1024;  ///< submitted and not yet polled to their end; at least 1
   bool failover = false;          ///< the same at both ends; needs several channels to be of use
+  /// The same at both ends, not with failover. The sender decides which chunk goes over which of several channels and sends at once,
+  /// instead of what the receiver has granted: a round trip less. It may have sent all before a receiver that expects another size
+  /// says so.
+  bool sender_places = false;
 };
 
 /// Links of a pipeline to the world besides its comms.

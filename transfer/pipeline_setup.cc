@@ -18,7 +18,7 @@ namespace tcpx {
 namespace {
 
 // Of what peer_messages.h says and of what a pipeline takes for granted about its peer.
-constexpr int kPipelineVersion = 4;
+constexpr int kPipelineVersion = 5;
 
 constexpr const char* kOpen = "open connection";
 constexpr std::string_view kPluginSockets = "plugin data sockets";
@@ -252,6 +252,9 @@ Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wai
   std::optional<AcceptingHalf> accepting;
   if (halves_.send) connecting = std::move(theirs_);
   if (halves_.recv) accepting = AcceptingHalf{std::move(listeners_)};
+  for (auto* const options : {&halves_.send, &halves_.recv}) {
+    if (*options) (*options)->sender_places = links.sender_places && !(*options)->failover;
+  }
   TCPX_ASSIGN_OR_RETURN(auto paired, pair_channels(*plugin_, devices_, std::move(connecting), std::move(accepting),
                                                    halves_.recv_first, wait));
   Opened opened;

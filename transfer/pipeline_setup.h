@@ -67,6 +67,7 @@ class PipelineOpening {
   };
   struct Links {
     std::unique_ptr<PeerLink> send, recv;
+    bool sender_places = false;  ///< PipelineOptions::sender_places, of both, unless they fail over
   };
   struct Opened {
     std::unique_ptr<Pipeline> send, recv;

@@ -15,21 +15,26 @@ uint64_t PlacingDispatcher::end_of_grantable() const {
 }
 
 bool PlacingDispatcher::waits_for_peer() const {
-  return placing_ < parts_.transfers.end() && placing_ == end_of_grantable();
+  return placing_ < parts_.transfers.end() && (parts_.sender_places || placing_ == end_of_grantable());
 }
 
 bool PlacingDispatcher::needs_peer() const {
   return parts_.failover || placing_ < parts_.transfers.end();
 }
 
-// Tells the sender in one message per transfer and call.
+PlacingDispatcher::Room PlacingDispatcher::room() const {
+  return {.open = chunks_under_way_ < kMaxPlacedChunks ? parts_.channels.room() : 0};
+}
+
+// Tells the other end in one message per transfer and call.
 Result<bool> PlacingDispatcher::post(TimePoint now) {
+  now_ = now;
   const Result<bool> regranted = regrant_lost(now);
   if (!regranted.is_ok()) return regranted;
   bool advanced = *regranted;
   const uint64_t end = end_of_grantable();
   if (placing_ >= end || !lost_.empty()) return advanced;
-  Room room{.open = parts_.channels.room()};
+  Room room = this->room();
   while (placing_ < end && room.open != 0) {
     Transfer& transfer = parts_.transfers[placing_];
     const uint64_t first = transfer.placed_chunks;
@@ -67,6 +72,10 @@ std::optional<size_t> PlacingDispatcher::place(Transfer& transfer, uint64_t chun
   while (const std::optional<size_t> channel = router_.pick(room.open, bytes, left, room.refused)) {
     const bool posted = parts_.channels.try_post(*channel, transfer, chunk);
     if (posted) router_.posted(*channel, bytes, now);
+    if (posted && parts_.sender_places) {
+      under_way_[*channel].chunks.push_back(bytes);
+      if (++chunks_under_way_ == kMaxPlacedChunks) room.open = 0;
+    }
     if (!posted) room.refused |= 1u << *channel;
     if (!posted || !parts_.channels[*channel].has_room()) room.open &= ~(1u << *channel);
     if (posted) return channel;
@@ -107,7 +116,7 @@ Result<bool> PlacingDispatcher::regrant_lost(TimePoint now) {
 Status PlacingDispatcher::finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint now) {
   Status first;
   for (const ChunkEnd& end : ends) {
-    router_.delivered(channel, end.bytes, now);
+    if (!parts_.sender_places) router_.delivered(channel, end.bytes, now);
     Transfer& transfer = parts_.transfers.count(end);
     if (!transfer.all_finished()) continue;
     if (parts_.failover) {
@@ -130,11 +139,29 @@ void PlacingDispatcher::lost(size_t channel) {
 }
 
 Status PlacingDispatcher::take(FrameType type, std::span<const std::byte> payload) {
+  if (type == FrameType::kDelivered && parts_.sender_places) {
+    TCPX_ASSIGN_OR_RETURN(const auto delivered, decode_delivered(payload, static_cast<uint32_t>(under_way_.size())));
+    return take_delivered(delivered);
+  }
   if (type != FrameType::kSubmitted || !parts_.failover) return ChunkDispatcher::take(type, payload);
   TCPX_ASSIGN_OR_RETURN(const auto number, decode_transfer_number(payload));
   if (number != submitted_by_peer_ + 1)
     return Status(Code::kProtocol, "take submission", concat("transfer ", number, " behind ", submitted_by_peer_));
   submitted_by_peer_ = number;
+  return Status::ok();
+}
+
+Status PlacingDispatcher::take_delivered(const Delivered& delivered) {
+  UnderWay& channel = under_way_[delivered.channel];
+  if (delivered.chunks <= channel.delivered || delivered.chunks - channel.delivered > channel.chunks.size()) {
+    return Status(Code::kProtocol, "take deliveries",
+                  concat(delivered.chunks, " chunks of ", parts_.channels.label(delivered.channel), " behind ", channel.delivered,
+                         ", with ", channel.chunks.size(), " under way"));
+  }
+  for (; channel.delivered < delivered.chunks; ++channel.delivered, --chunks_under_way_) {
+    router_.delivered(delivered.channel, channel.chunks.front(), now_);
+    channel.chunks.pop_front();
+  }
   return Status::ok();
 }
 

@@ -153,7 +153,7 @@ TEST(ControlStream, FlowsTellHowTheStreamIs) {
 
 TEST(ControlStream, PeerMessagesOfOtherTypesBreakIt) {
   for (const uint64_t type : {uint64_t{0}, static_cast<uint64_t>(FrameType::kFinish),
-                              static_cast<uint64_t>(FrameType::kSubmitted) + 1, uint64_t{0x10006}}) {
+                              static_cast<uint64_t>(FrameType::kDelivered) + 1, uint64_t{0x10006}}) {
     Streams streams(unix_pair());
     PeerRecorder recorder;
     const auto flow = streams.b.open_flow();

@@ -111,7 +111,7 @@ class StallingAcceptor {
     if (!channel.exchange_parameters(identity("accept"), {}, soon()).is_ok()) return;
     std::string names = "a";
     for (size_t i = 1; i < parts_.devices.size(); ++i) names += ",a";
-    const Parameters settings = {{"pipeline version", "4"},
+    const Parameters settings = {{"pipeline version", "5"},
                                  {"half", "both"},
                                  {"chunk bytes", std::to_string(parts_.settings.chunk_bytes)},
                                  {"longest chunk bytes", std::to_string(parts_.settings.longest_chunk_bytes)},

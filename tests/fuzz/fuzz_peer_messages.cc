@@ -1,8 +1,8 @@
 // Any messages from the peer of a connection, in any order, at a sender and at a receiver of three channels: whatever they say,
 // the plugin is used by the book, nothing is sent that was not granted, and after the end nothing touches the memory any more.
 //
-// Input: u8 flags (1: receiver, 2: failover, 4: chunks that grow), then steps: u8 what (0: raw message, 1: grant, 2: regrant,
-// 3: "received" or "submitted", 4: submit, 5: progress). A raw message is u8 type, u8 length and the bytes behind the flow header;
+// Input: u8 flags (1: receiver, 2: failover, 4: chunks that grow, 8: the sender places), then steps: u8 what (0: raw message, 1: grant,
+// 2: regrant, 3: "received", "submitted" or "delivered", 4: submit, 5: progress). A raw message is u8 type, u8 length and the bytes behind the flow header;
 // the others have small fields (u8, sizes u16), so that they are often right.
 #include <array>
 #include <vector>
@@ -27,7 +27,7 @@ std::vector<std::byte> make_message(uint8_t what, fuzz::FuzzInput& in, FrameType
   std::array<std::byte, kMaxPeerMessageBytes> room;
   std::span<const std::byte> text;
   if (what == 0) {
-    type = static_cast<FrameType>(static_cast<uint16_t>(FrameType::kGrant) + in.take<uint8_t>() % 5);
+    type = static_cast<FrameType>(static_cast<uint16_t>(FrameType::kGrant) + in.take<uint8_t>() % 6);
     text = in.take_bytes(in.take<uint8_t>());
   } else if (what == 1) {
     type = FrameType::kGrant;
@@ -47,8 +47,10 @@ std::vector<std::byte> make_message(uint8_t what, fuzz::FuzzInput& in, FrameType
                                  .channel = in.take<uint8_t>(),
                                  .reserved = 0});
   } else {
-    type = in.take<uint8_t>() % 2 == 0 ? FrameType::kReceived : FrameType::kSubmitted;
-    text = encode_transfer_number(room, in.take<uint8_t>());
+    const uint8_t which = in.take<uint8_t>() % 4;
+    const uint64_t number = in.take<uint8_t>();
+    type = which < 2 ? FrameType::kDelivered : which == 2 ? FrameType::kReceived : FrameType::kSubmitted;
+    text = which < 2 ? encode_delivered(room, {.chunks = number, .channel = which, .reserved = 0}) : encode_transfer_number(room, number);
   }
   return {text.begin(), text.end()};
 }
@@ -81,7 +83,8 @@ void run(fuzz::FuzzInput in) {
                                 .chunk_bytes = grows ? 64u : 1024u,
                                 .longest_chunk_bytes = grows ? 1024u : 0u,
                                 .max_transfers = 8,
-                                .failover = (flags & 2) != 0};
+                                .failover = (flags & 2) != 0,
+                                .sender_places = (flags & 10) == 8};
   auto connection = Pipeline::create(std::move(parts), std::move(links), clock, options).value();
   const RegisteredMemory registered = connection->register_memory(buffer.device(), kMemory, MemoryType::kCuda).value();
   for (int step = 0; step < 200 && !in.empty(); ++step) {

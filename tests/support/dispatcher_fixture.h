@@ -35,10 +35,15 @@ class DispatcherFixture {
  public:
   static constexpr uint32_t kChunkBytes = 4096;
 
-  DispatcherFixture(Direction direction, size_t count, bool failover = false, uint32_t window = kQueueDepth)
+  DispatcherFixture(Direction direction, size_t count, bool failover = false, uint32_t window = kQueueDepth,
+                    bool sender_places = false)
       : channels(parts_of_channels(fake, unpacker, direction, count), clock, {.window = window}),
-        dispatcher(ChunkDispatcher::create(
-            {.channels = channels, .transfers = transfers, .peer = &peer_, .chunk_bytes = kChunkBytes, .failover = failover})) {
+        dispatcher(ChunkDispatcher::create({.channels = channels,
+                                            .transfers = transfers,
+                                            .peer = &peer_,
+                                            .chunk_bytes = kChunkBytes,
+                                            .failover = failover,
+                                            .sender_places = sender_places})) {
     memory = channels.memory().add(bytes_.data(), bytes_.size(), MemoryType::kHost).value();
   }
   ~DispatcherFixture() { channels.fail(Status(Code::kCancelled, "test", "over")), progress(); }

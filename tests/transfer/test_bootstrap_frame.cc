@@ -133,7 +133,7 @@ TEST(BootstrapFrame, HeaderFieldsOutOfRangeAreRefusedByName) {
   const Status newer = refusal(with_field<uint16_t>(8, 2));
   EXPECT_EQ(newer.code(), Code::kUnsupported);
   EXPECT_NE(newer.detail().find("version 2"), std::string::npos) << newer.to_string();
-  for (const uint16_t type : {0, 12, 65535}) EXPECT_EQ(refusal(with_field<uint16_t>(10, type)).code(), Code::kProtocol) << type;
+  for (const uint16_t type : {0, 13, 65535}) EXPECT_EQ(refusal(with_field<uint16_t>(10, type)).code(), Code::kProtocol) << type;
   EXPECT_EQ(refusal(with_field<uint32_t>(16, 1)).code(), Code::kUnsupported) << "a flag that must be known";
   EXPECT_EQ(refusal(with_field<uint32_t>(20, kMaxFramePayloadBytes + 1)).code(), Code::kProtocol);
   EXPECT_EQ(refusal(with_field<uint32_t>(20, 0xffffffffu)).code(), Code::kProtocol);

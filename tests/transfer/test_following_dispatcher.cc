@@ -72,13 +72,65 @@ TEST(FollowingDispatcher, ChunksAreGrantedOnceAndInOrder) {
   EXPECT_EQ(regrant(f, 1, 3 * 4096, 0, 1).code(), Code::kProtocol) << "without failover";
 }
 
-TEST(FollowingDispatcher, NoMoreThanAWindowWaitsForAChannel) {
+TEST(FollowingDispatcher, WhatWaitsToBePostedIsBounded) {
   DispatcherFixture f(Direction::kSend, 2);
-  f.submit(30 * 4096);
-  EXPECT_TRUE(grant(f, first_chunks(1, 30 * 4096, kQueueDepth), std::vector<uint8_t>(kQueueDepth, 0)).is_ok());
-  EXPECT_EQ(
-      grant(f, {.transfer = 1, .transfer_bytes = 30 * 4096, .first_chunk = kQueueDepth, .count = 1, .reserved = 0}, {0}).code(),
-      Code::kProtocol);
+  constexpr uint64_t kBytes = 2 * kMaxPlacedChunks * DispatcherFixture::kChunkBytes;
+  GrantHeader header{.transfer = 1, .transfer_bytes = kBytes, .first_chunk = 0, .count = kMaxGrantChunks, .reserved = 0};
+  for (; header.first_chunk < kMaxPlacedChunks; header.first_chunk += header.count)
+    EXPECT_TRUE(grant(f, header, std::vector<uint8_t>(header.count, header.first_chunk == 0 ? 0 : 1)).is_ok());
+  header.count = 1;
+  for (const uint8_t channel : {0, 1}) EXPECT_EQ(grant(f, header, {channel}).code(), Code::kProtocol);
+}
+
+// At a receiver.
+class FollowingReceiver : public ::testing::Test {
+ protected:
+  DispatcherFixture f{Direction::kRecv, 2, false, kQueueDepth, true};
+
+  /// Chunks of each channel that the sender was told of since the last call.
+  std::vector<std::pair<uint32_t, uint64_t>> told() {
+    std::vector<std::pair<uint32_t, uint64_t>> all;
+    for (const auto& [type, payload] : f.said()) {
+      EXPECT_EQ(type, FrameType::kDelivered);
+      const auto delivered = decode_delivered(payload, 2);
+      EXPECT_TRUE(delivered.is_ok()) << delivered.status().to_string();
+      all.emplace_back(delivered->channel, delivered->chunks);
+    }
+    return all;
+  }
+};
+
+TEST_F(FollowingReceiver, TellsOfAFewDeliveriesAtATime) {
+  f.submit(8 * 4096);
+  EXPECT_TRUE(grant(f, first_chunks(1, 8 * 4096, 8), {0, 0, 0, 0, 0, 0, 0, 1}).is_ok());
+  EXPECT_TRUE(f.post());
+  EXPECT_TRUE(f.finish(0, 1, 3).is_ok());
+  EXPECT_TRUE(told().empty());
+  EXPECT_TRUE(f.finish(0, 1, 1).is_ok());
+  EXPECT_EQ(told(), (std::vector<std::pair<uint32_t, uint64_t>>{{0, 4}}));
+  EXPECT_TRUE(f.finish(0, 1, 3).is_ok());
+  EXPECT_TRUE(told().empty());
+  EXPECT_TRUE(f.finish(1, 1, 1).is_ok());
+  EXPECT_EQ(f.state(1), TransferState::kDone);
+}
+
+TEST_F(FollowingReceiver, TellsOfTheLastOnesAtOnce) {
+  f.submit(2 * 4096);
+  EXPECT_TRUE(f.dispatcher->needs_peer());
+  EXPECT_TRUE(grant(f, first_chunks(1, 2 * 4096, 1), {1}).is_ok());
+  EXPECT_TRUE(f.post());
+  EXPECT_TRUE(f.finish(0, 1, 1).is_ok()) << "nothing waits or is under way on channel 0";
+  EXPECT_EQ(told(), (std::vector<std::pair<uint32_t, uint64_t>>{{0, 1}}));
+  EXPECT_TRUE(f.finish(1, 1, 1).is_ok()) << "of a fake: one is still under way";
+  EXPECT_TRUE(told().empty());
+}
+
+TEST_F(FollowingReceiver, ASizeThatIsNotTheSendersIsNamedAsSuch) {
+  f.submit(4096);
+  EXPECT_TRUE(grant(f, first_chunks(1, 8192, 1), {0}).is_ok());
+  const Status status = f.dispatcher->post({}).status();
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_NE(status.detail().find("8192 bytes at the sender and 4096 at the receiver"), std::string::npos) << status.to_string();
 }
 
 TEST(FollowingDispatcher, WithFailoverATransferEndsWithTheAcknowledgement) {

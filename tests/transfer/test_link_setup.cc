@@ -75,6 +75,40 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
   }
 }
 
+// Small transfers over several channels, of which the receiver takes none for a while.
+TEST_F(LinkSetupTest, ASenderRunsAheadOfItsReceiverSoFarAndNoFurther) {
+  connector_.max_transfers = acceptor_.max_transfers = 4 * kMaxPlacedChunks;
+  auto [connected, accepted] = link();
+  ASSERT_TRUE(connected.is_ok() && accepted.is_ok());
+  ASSERT_TRUE(connected->eager && accepted->eager);
+  LinkPair pair{.a = *connected, .b = *accepted, .at_a = {}, .at_b = {}};
+  Pipeline &send = *pair.a.send, &recv = *pair.b.recv;
+  constexpr size_t kMany = 2 * kMaxPlacedChunks;
+  const MemoryType type = in_place() ? MemoryType::kHost : MemoryType::kCuda;
+  const MemoryBuffer source = endpoint_->memory->allocate_mapped(0, kMany).value();
+  const MemoryBuffer target = endpoint_->memory->allocate_mapped(0, kMany).value();
+  fill_pattern({source.host(), kMany}, 1);
+  const auto from = send.register_memory(source.host(), kMany, MemoryType::kHost).value();
+  const auto into = recv.register_memory(target.host(), kMany, type).value();
+  std::vector<TransferId> sent, got;
+  for (size_t i = 0; i < kMany; ++i) sent.push_back(send.submit({.memory = from, .offset = i, .bytes = 1}).value());
+  // A few, so that the sender learns how fast the channels are.
+  for (size_t i = 0; i < 100; ++i) got.push_back(recv.submit({.memory = into, .offset = i, .bytes = 1}).value());
+  size_t done = 0;
+  const auto count_done = [&] {
+    pair.drive();
+    while (done < kMany && send.poll(sent[done]).state == TransferState::kDone) ++done;
+    return done;
+  };
+  ASSERT_TRUE(wait_until([&] { return count_done() > 100 && recv.pending() == 0; }));
+  for (int i = 0; i < 20000; ++i) count_done();
+  EXPECT_LE(done, 100 + kMaxPlacedChunks);
+  for (size_t i = 100; i < kMany; ++i) got.push_back(recv.submit({.memory = into, .offset = i, .bytes = 1}).value());
+  ASSERT_TRUE(wait_until([&] { return count_done() == kMany && recv.pending() == 0; }));
+  for (const TransferId id : got) EXPECT_EQ(recv.poll(id).state, TransferState::kDone);
+  EXPECT_TRUE(verify_pattern({target.host(), kMany}, 1).is_ok());
+}
+
 TEST_F(LinkSetupTest, EachEndLearnsWhoTheOtherIs) {
   connector_.max_transfers = 2;
   acceptor_.identity.inline_bytes = kMaxInlineBytes;

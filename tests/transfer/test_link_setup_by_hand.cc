@@ -27,7 +27,7 @@ const Parameters kIdentity = {{"endpoint version", "7"},
                               {"wanted instance", "0"},
                               {"inline bytes", "65536"},
                               {"channels", "2"}};
-const Parameters kPipeline = {{"pipeline version", "4"},    {"half", "both"},    {"chunk bytes", "524288"},
+const Parameters kPipeline = {{"pipeline version", "5"},    {"half", "both"},    {"chunk bytes", "524288"},
                               {"longest chunk bytes", "0"}, {"failover", "off"}, {"nics", "a,b"}};
 
 class LinkSetupByHand : public LinkSetupTest {

@@ -65,6 +65,42 @@ TEST(PlacingDispatcher, AChannelThatTakesNothingIsPassedOver) {
   EXPECT_EQ(std::set<uint8_t>(channels.begin(), channels.end()).size(), 1u);
 }
 
+Status delivered(DispatcherFixture& f, uint32_t channel, uint64_t chunks) {
+  std::array<std::byte, kMaxPeerMessageBytes> room;
+  return f.take(FrameType::kDelivered, encode_delivered(room, {.chunks = chunks, .channel = channel, .reserved = 0}));
+}
+
+// At a sender.
+TEST(PlacingDispatcher, ASenderSendsAtOnceAndHearsOfWhatIsDelivered) {
+  DispatcherFixture f(Direction::kSend, 2, false, 8, true);
+  f.submit(20 * 4096);
+  EXPECT_TRUE(f.post());
+  const size_t first = granted(f.said().at(0), 1, 0).size();
+  EXPECT_EQ(first, 2 * ChunkRouter::kFirstChunks) << "until it is known how fast the channels are";
+  EXPECT_TRUE(f.dispatcher->waits_for_peer());
+  EXPECT_TRUE(f.finish(0, 1, 4).is_ok());
+  EXPECT_FALSE(f.post()) << "that the plugin has taken them says nothing";
+  f.clock.advance(std::chrono::milliseconds(1));
+  EXPECT_TRUE(delivered(f, 0, 4).is_ok());
+  EXPECT_TRUE(f.post());
+  const auto second = granted(f.said().at(0), 1, first);
+  EXPECT_EQ(std::count(second.begin(), second.end(), 1), 0) << "of channel 1 nothing is known yet";
+}
+
+TEST(PlacingDispatcher, DeliveriesThatCannotBeAreRefused) {
+  DispatcherFixture f(Direction::kSend, 2, false, 8, true);
+  f.submit(2 * 4096);
+  EXPECT_TRUE(f.post());
+  EXPECT_EQ(f.channels.in_flight(), 2u);
+  EXPECT_EQ(delivered(f, 0, 2).code(), Code::kProtocol) << "more than are under way";
+  EXPECT_EQ(delivered(f, 0, 0).code(), Code::kProtocol) << "nothing new";
+  EXPECT_EQ(delivered(f, 2, 1).code(), Code::kProtocol) << "no such channel";
+  EXPECT_TRUE(delivered(f, 1, 1).is_ok());
+  EXPECT_EQ(delivered(f, 1, 1).code(), Code::kProtocol) << "again";
+  DispatcherFixture receiver(Direction::kRecv, 2);
+  EXPECT_EQ(delivered(receiver, 0, 1).code(), Code::kProtocol);
+}
+
 TEST(PlacingDispatcher, ALinkThatIsBrokenIsTheConnectionsError) {
   DispatcherFixture f(Direction::kRecv, 2, true);
   EXPECT_TRUE(f.take_number(FrameType::kSubmitted, 1).is_ok());
