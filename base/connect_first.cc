@@ -58,18 +58,15 @@ std::vector<SocketAddress> interleave_families(const std::vector<SocketAddress>&
 }
 
 ConnectRace::ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused) : when_refused_(when_refused) {
-  TimePoint next = Clock::steady().now();
-  for (const Target& target : targets) {
-    candidates_.push_back({.target = target, .next = next, .pause = kFirstRetryPause});
-    next += kConnectDelay;
-  }
+  const TimePoint now = Clock::steady().now();
+  for (const Target& target : targets) candidates_.push_back({.target = target, .next = now, .pause = kFirstRetryPause});
 }
 
 Result<UniqueFd> ConnectRace::advance() {
   for (Candidate& candidate : candidates_) {
     if (candidate.hopeless) continue;
     if (!candidate.socket && candidate.next <= Clock::steady().now()) {
-      candidate.tried = true;
+      if (!std::exchange(candidate.tried, true)) try_rest_from(Clock::steady().now() + kConnectDelay);
       const Target& target = candidate.target;
       auto socket = begin_connect(target.address, target.source ? &*target.source : nullptr, target.device);
       if (socket.is_ok()) {
@@ -114,16 +111,15 @@ void ConnectRace::failed(Candidate& candidate, Status why) {
   candidate.next = now + candidate.pause;
   candidate.pause = std::min(2 * candidate.pause, kLongestRetryPause);
   candidate.last = std::move(why);
-  if (first) hasten(now);
+  if (first) try_rest_from(now);
 }
 
-// The addresses that have not been tried follow at once, each at its distance from the one before.
-void ConnectRace::hasten(TimePoint now) {
-  TimePoint next = now;
+// The addresses that have not been tried follow, each at its distance from the one before.
+void ConnectRace::try_rest_from(TimePoint next) {
   for (Candidate& candidate : candidates_) {
     if (candidate.tried) continue;
-    candidate.next = std::min(candidate.next, next);
-    next = candidate.next + kConnectDelay;
+    candidate.next = next;
+    next += kConnectDelay;
   }
 }
 

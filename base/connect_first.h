@@ -67,7 +67,7 @@ class ConnectRace {
   };
   Result<UniqueFd> look_at(Candidate& candidate);
   void failed(Candidate& candidate, Status why);
-  void hasten(TimePoint now);
+  void try_rest_from(TimePoint next);
 
   WhenRefused when_refused_;
   std::vector<Candidate> candidates_;
