@@ -36,6 +36,10 @@ bool is_refusal(const Status& status) {
   return status.native() == ECONNREFUSED || status.native() == ECONNRESET;
 }
 
+std::string way_to(const ConnectRace::Target& target) {
+  return concat(target.device, ' ', target.address.host());
+}
+
 bool is_writable(int fd) {
   pollfd entry{fd, POLLOUT, 0};
   return ::poll(&entry, 1, 0) > 0;
@@ -57,9 +61,13 @@ std::vector<SocketAddress> interleave_families(const std::vector<SocketAddress>&
   return in_turns;
 }
 
-ConnectRace::ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused) : when_refused_(when_refused) {
+ConnectRace::ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused, WayMemory& memory)
+    : when_refused_(when_refused), memory_(memory) {
   const TimePoint now = Clock::steady().now();
   for (const Target& target : targets) candidates_.push_back({.target = target, .next = now, .pause = kFirstRetryPause});
+  if (targets.size() == 1) return;
+  std::stable_partition(candidates_.begin(), candidates_.end(),
+                        [&](const Candidate& each) { return !memory_.leads_nowhere(way_to(each.target)); });
 }
 
 Result<UniqueFd> ConnectRace::advance() {
@@ -81,6 +89,7 @@ Result<UniqueFd> ConnectRace::advance() {
     if (!connected.is_ok()) {
       failed(candidate, connected.status());
     } else if (*connected) {
+      remember(candidate);
       return connected;
     }
   }
@@ -112,6 +121,17 @@ void ConnectRace::failed(Candidate& candidate, Status why) {
   candidate.pause = std::min(2 * candidate.pause, kLongestRetryPause);
   candidate.last = std::move(why);
   if (first) try_rest_from(now);
+}
+
+// One without an alternative would only take the place of those that have one.
+void ConnectRace::remember(const Candidate& winner) {
+  if (candidates_.size() == 1) return;
+  const TimePoint now = Clock::steady().now();
+  for (const Candidate& each : candidates_) {
+    const bool had_its_time = each.socket && now >= each.next - kConnectAttempt + kConnectDelay;
+    if (had_its_time && !is_writable(each.socket.get())) memory_.was_silent(way_to(each.target));
+  }
+  memory_.has_answered(way_to(winner.target));
 }
 
 // The addresses that have not been tried follow, each at its distance from the one before.
@@ -153,11 +173,11 @@ Status ConnectRace::trouble() const {
 }
 
 Result<UniqueFd> connect_first(const std::vector<SocketAddress>& addresses, WhenRefused when_refused, Deadline deadline,
-                               const std::atomic<bool>* stop) {
+                               const std::atomic<bool>* stop, WayMemory& memory) {
   std::vector<ConnectRace::Target> targets;
   for (const SocketAddress& address : interleave_families(addresses)) targets.push_back({address});
   if (targets.size() > kMostAddresses) targets.resize(kMostAddresses);
-  ConnectRace race(targets, when_refused);
+  ConnectRace race(targets, when_refused, memory);
   for (;;) {
     auto socket = race.advance();
     if (!socket.is_ok() || *socket) return socket;
