@@ -73,13 +73,13 @@ ConnectRace::ConnectRace(const std::vector<Target>& targets, WhenRefused when_re
 Result<UniqueFd> ConnectRace::advance() {
   for (Candidate& candidate : candidates_) {
     if (candidate.hopeless) continue;
-    if (!candidate.socket && candidate.next <= Clock::steady().now()) {
-      if (!std::exchange(candidate.tried, true)) try_rest_from(Clock::steady().now() + kConnectDelay);
+    if (const TimePoint now = Clock::steady().now(); !candidate.socket && candidate.next <= now) {
+      if (!std::exchange(candidate.tried, true)) try_next_at(now + kConnectDelay);
       const Target& target = candidate.target;
       auto socket = begin_connect(target.address, target.source ? &*target.source : nullptr, target.device);
       if (socket.is_ok()) {
         candidate.socket = std::move(*socket);
-        candidate.next = Clock::steady().now() + kConnectAttempt;
+        candidate.next = now + kConnectAttempt;
       } else {
         failed(candidate, socket.status());
       }
@@ -120,7 +120,7 @@ void ConnectRace::failed(Candidate& candidate, Status why) {
   candidate.next = now + candidate.pause;
   candidate.pause = std::min(2 * candidate.pause, kLongestRetryPause);
   candidate.last = std::move(why);
-  if (first) try_rest_from(now);
+  if (first) try_next_at(now);
 }
 
 // One without an alternative would only take the place of those that have one.
@@ -134,13 +134,10 @@ void ConnectRace::remember(const Candidate& winner) {
   memory_.has_answered(way_to(winner.target));
 }
 
-// The addresses that have not been tried follow, each at its distance from the one before.
-void ConnectRace::try_rest_from(TimePoint next) {
-  for (Candidate& candidate : candidates_) {
-    if (candidate.tried) continue;
-    candidate.next = next;
-    next += kConnectDelay;
-  }
+// All that have not been tried are due then, and the first of them, when it is tried, puts off the others.
+void ConnectRace::try_next_at(TimePoint time) {
+  for (Candidate& candidate : candidates_)
+    if (!candidate.tried) candidate.next = time;
 }
 
 Deadline ConnectRace::wait_on(std::vector<pollfd>& entries, Deadline until) const {

@@ -69,7 +69,7 @@ class ConnectRace {
   Result<UniqueFd> look_at(Candidate& candidate);
   void failed(Candidate& candidate, Status why);
   void remember(const Candidate& winner);
-  void try_rest_from(TimePoint next);
+  void try_next_at(TimePoint time);
 
   WhenRefused when_refused_;
   WayMemory& memory_;
