@@ -115,8 +115,7 @@ int main(int argc, char** argv) {
     std::printf("at %s\n", testing::to_hex_text(metadata.data(), metadata.size()).c_str());
     std::fflush(stdout);
   }
-  if (endpoint.is_ok())
-    status = repeat(times, [&] { return serves ? serve(**endpoint) : connect(**endpoint, arguments[1]); });
+  if (endpoint.is_ok()) status = repeat(times, [&] { return serves ? serve(**endpoint) : connect(**endpoint, arguments[1]); });
   if (status.is_ok()) tell(**endpoint);
   std::puts(status.is_ok() ? "ok" : status.to_string().c_str());
   return status.is_ok() ? 0 : 1;
