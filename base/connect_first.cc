@@ -36,6 +36,10 @@ bool is_refusal(const Status& status) {
   return status.native() == ECONNREFUSED || status.native() == ECONNRESET;
 }
 
+std::string way_to(const ConnectRace::Target& target) {
+  return concat(target.device, ' ', target.address.host());
+}
+
 bool is_writable(int fd) {
   pollfd entry{fd, POLLOUT, 0};
   return ::poll(&entry, 1, 0) > 0;
@@ -57,24 +61,25 @@ std::vector<SocketAddress> interleave_families(const std::vector<SocketAddress>&
   return in_turns;
 }
 
-ConnectRace::ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused) : when_refused_(when_refused) {
-  TimePoint next = Clock::steady().now();
-  for (const Target& target : targets) {
-    candidates_.push_back({.target = target, .next = next, .pause = kFirstRetryPause});
-    next += kConnectDelay;
-  }
+ConnectRace::ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused, WayMemory& memory)
+    : when_refused_(when_refused), memory_(memory) {
+  const TimePoint now = Clock::steady().now();
+  for (const Target& target : targets) candidates_.push_back({.target = target, .next = now, .pause = kFirstRetryPause});
+  if (targets.size() == 1) return;
+  std::stable_partition(candidates_.begin(), candidates_.end(),
+                        [&](const Candidate& each) { return !memory_.leads_nowhere(way_to(each.target)); });
 }
 
 Result<UniqueFd> ConnectRace::advance() {
   for (Candidate& candidate : candidates_) {
     if (candidate.hopeless) continue;
-    if (!candidate.socket && candidate.next <= Clock::steady().now()) {
-      candidate.tried = true;
+    if (const TimePoint now = Clock::steady().now(); !candidate.socket && candidate.next <= now) {
+      if (!std::exchange(candidate.tried, true)) try_next_at(now + kConnectDelay);
       const Target& target = candidate.target;
       auto socket = begin_connect(target.address, target.source ? &*target.source : nullptr, target.device);
       if (socket.is_ok()) {
         candidate.socket = std::move(*socket);
-        candidate.next = Clock::steady().now() + kConnectAttempt;
+        candidate.next = now + kConnectAttempt;
       } else {
         failed(candidate, socket.status());
       }
@@ -84,6 +89,7 @@ Result<UniqueFd> ConnectRace::advance() {
     if (!connected.is_ok()) {
       failed(candidate, connected.status());
     } else if (*connected) {
+      remember(candidate);
       return connected;
     }
   }
@@ -114,17 +120,24 @@ void ConnectRace::failed(Candidate& candidate, Status why) {
   candidate.next = now + candidate.pause;
   candidate.pause = std::min(2 * candidate.pause, kLongestRetryPause);
   candidate.last = std::move(why);
-  if (first) hasten(now);
+  if (first) try_next_at(now);
 }
 
-// The addresses that have not been tried follow at once, each at its distance from the one before.
-void ConnectRace::hasten(TimePoint now) {
-  TimePoint next = now;
-  for (Candidate& candidate : candidates_) {
-    if (candidate.tried) continue;
-    candidate.next = std::min(candidate.next, next);
-    next = candidate.next + kConnectDelay;
+// One without an alternative would only take the place of those that have one.
+void ConnectRace::remember(const Candidate& winner) {
+  if (candidates_.size() == 1) return;
+  const TimePoint now = Clock::steady().now();
+  for (const Candidate& each : candidates_) {
+    const bool had_its_time = each.socket && now >= each.next - kConnectAttempt + kConnectDelay;
+    if (had_its_time && !is_writable(each.socket.get())) memory_.was_silent(way_to(each.target));
   }
+  memory_.has_answered(way_to(winner.target));
+}
+
+// All that have not been tried are due then, and the first of them, when it is tried, puts off the others.
+void ConnectRace::try_next_at(TimePoint time) {
+  for (Candidate& candidate : candidates_)
+    if (!candidate.tried) candidate.next = time;
 }
 
 Deadline ConnectRace::wait_on(std::vector<pollfd>& entries, Deadline until) const {
@@ -157,11 +170,11 @@ Status ConnectRace::trouble() const {
 }
 
 Result<UniqueFd> connect_first(const std::vector<SocketAddress>& addresses, WhenRefused when_refused, Deadline deadline,
-                               const std::atomic<bool>* stop) {
+                               const std::atomic<bool>* stop, WayMemory& memory) {
   std::vector<ConnectRace::Target> targets;
   for (const SocketAddress& address : interleave_families(addresses)) targets.push_back({address});
   if (targets.size() > kMostAddresses) targets.resize(kMostAddresses);
-  ConnectRace race(targets, when_refused);
+  ConnectRace race(targets, when_refused, memory);
   for (;;) {
     auto socket = race.advance();
     if (!socket.is_ok() || *socket) return socket;

@@ -1,5 +1,5 @@
 // One connection to a peer that may be at several addresses, as RFC 8305 ("Happy Eyeballs") makes it: an address that leads nowhere
-// costs a quarter of a second, not a timeout.
+// costs a quarter of a second, not a timeout, and the next connection nothing: what was silent is remembered (base/way_memory.h).
 #pragma once
 
 #include <poll.h>
@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/socket_address.h"
 #include "base/unique_fd.h"
+#include "base/way_memory.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
@@ -41,8 +42,8 @@ class ConnectRace {
     std::optional<SocketAddress> source = {};  ///< the local address to bind
     std::string device = {};                   ///< as begin_connect
   };
-  /// `targets` are tried in their order.
-  ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused);
+  /// `targets` are tried in their order, but those that are known to lead nowhere at last. `memory` outlives the race.
+  ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused, WayMemory& memory = WayMemory::of_process());
 
   /// Never waits. @return the first connection that is made, the others are closed; empty: not yet; else `trouble`: no target is left.
   /// Any answer but "not yet" is final. A connection with itself, which a port of the ephemeral range allows, counts as refused.
@@ -67,17 +68,20 @@ class ConnectRace {
   };
   Result<UniqueFd> look_at(Candidate& candidate);
   void failed(Candidate& candidate, Status why);
-  void hasten(TimePoint now);
+  void remember(const Candidate& winner);
+  void try_next_at(TimePoint time);
 
   WhenRefused when_refused_;
+  WayMemory& memory_;
   std::vector<Candidate> candidates_;
 };
 
 /// Tries the addresses, interleaved, until one is connected.
 /// @param stop ends the wait early with kCancelled; may be null
+/// @param memory as ConnectRace
 /// @return kTimeout at the deadline, or kExhausted when what is used up has not come back until then; before it kPeerGone when all have
 /// refused or are unreachable, kExhausted, kSystem; with several addresses the detail says what became of each
 Result<UniqueFd> connect_first(const std::vector<SocketAddress>& addresses, WhenRefused when_refused, Deadline deadline,
-                               const std::atomic<bool>* stop = nullptr);
+                               const std::atomic<bool>* stop = nullptr, WayMemory& memory = WayMemory::of_process());
 
 }  // namespace tcpx

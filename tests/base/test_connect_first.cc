@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <memory>
 #include <vector>
 
 #include "base/socket_io.h"
@@ -12,6 +13,7 @@
 #include "tests/support/ok.h"
 #include "tests/support/own_network.h"
 #include "tests/support/process_state.h"
+#include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
@@ -40,11 +42,93 @@ TEST(ConnectFirst, DeadAddressesCostNoTimeout) {
   const auto before = descriptor_count();
   const TimePoint begin = Clock::steady().now();
   const auto there = must(local_address(listener.get()));
-  auto socket = must(connect_first({one.address(), other.address(), there}, WhenRefused::kTryAgain, soon()));
+  WayMemory memory;
+  auto socket = must(connect_first({one.address(), other.address(), there}, WhenRefused::kTryAgain, soon(), nullptr, memory));
   EXPECT_LT(Clock::steady().now() - begin, milliseconds(2900));
   EXPECT_GE(Clock::steady().now() - begin, 2 * kConnectDelay);
   EXPECT_EQ(must(peer_address(socket.get())).to_string(), there.to_string());
   EXPECT_EQ(descriptor_count(), before + 1) << "the other attempts are closed";
+}
+
+// In the order in which they are tried.
+std::string in_turn(const std::vector<ConnectRace::Target>& targets, WayMemory& memory) {
+  return ConnectRace(targets, WhenRefused::kTryAgain, memory).operation();
+}
+
+std::string in_turn(const SocketAddress& one, const SocketAddress& other, WayMemory& memory) {
+  return in_turn({{one}, {other}}, memory);
+}
+
+std::string connect_to(const SocketAddress& one, const SocketAddress& other) {
+  return concat("connect to ", one.to_string(), ", ", other.to_string());
+}
+
+// To the end.
+Status run(const std::vector<ConnectRace::Target>& targets, WayMemory& memory) {
+  ConnectRace race(targets, WhenRefused::kTryAgain, memory);
+  for (const Deadline deadline = soon(); !deadline.expired();) {
+    const auto socket = race.advance();
+    if (!socket.is_ok() || *socket) return socket.status();
+    std::vector<pollfd> entries;
+    const Deadline next = race.wait_on(entries, deadline);
+    ::poll(entries.data(), entries.size(), next.poll_ms());
+  }
+  return race.trouble();
+}
+
+TEST(ConnectFirst, WhatWasSilentIsTriedLastNextTime) {
+  WayMemory memory;
+  const DeadAddress one(own_host(2));
+  const auto listener = must(listen_tcp(at(own_host(4), 0), 4));
+  const SocketAddress dead = one.address(), there = must(local_address(listener.get()));
+  EXPECT_EQ(in_turn(dead, there, memory), connect_to(dead, there));
+  EXPECT_OK(connect_first({dead, there}, WhenRefused::kTryAgain, soon(), nullptr, memory));
+  EXPECT_EQ(in_turn(dead, there, memory), connect_to(there, dead));
+  EXPECT_EQ(in_turn(dead.with_port(1), there.with_port(2), memory), connect_to(there.with_port(2), dead.with_port(1)))
+      << "the port does not matter";
+  EXPECT_EQ(connect_first({dead}, WhenRefused::kTryAgain, Deadline::after(milliseconds(20)), nullptr, memory).status().detail(),
+            "no answer until the deadline, last: no answer")
+      << "an only address is tried whatever is known of it";
+}
+
+TEST(ConnectFirst, WhatAnswersInTheEndIsTriedInItsTurnAgain) {
+  WayMemory memory;
+  auto one = std::make_unique<DeadAddress>(own_host(2));
+  auto listener = must(listen_tcp(at(own_host(4), 0), 4));
+  const SocketAddress was_dead = one->address(), there = must(local_address(listener.get()));
+  EXPECT_OK(connect_first({was_dead, there}, WhenRefused::kTryAgain, soon(), nullptr, memory));
+  EXPECT_EQ(in_turn(was_dead, there, memory), connect_to(there, was_dead));
+  one.reset();
+  listener.reset();
+  const auto back = must(listen_tcp(was_dead, 4));
+  EXPECT_OK(connect_first({was_dead, there}, WhenRefused::kTryAgain, soon(), nullptr, memory));
+  EXPECT_EQ(in_turn(was_dead, there, memory), connect_to(was_dead, there));
+}
+
+TEST(ConnectFirst, SilenceBehindOneDeviceSaysNothingOfAnother) {
+  WayMemory memory;
+  const DeadAddress one(own_host(2));
+  const auto listener = must(listen_tcp(at(own_host(4), 0), 4));
+  const SocketAddress dead = one.address(), there = must(local_address(listener.get()));
+  const Status status = run({{.address = dead, .device = "lo"}, {.address = there, .device = "lo"}}, memory);
+  if (status.code() == Code::kSystem) GTEST_SKIP() << status.to_string();
+  ASSERT_OK(status);
+  EXPECT_EQ(in_turn({{.address = dead, .device = "lo"}, {.address = there}}, memory), connect_to(there, dead));
+  EXPECT_EQ(in_turn(dead, there, memory), connect_to(dead, there));
+}
+
+TEST(ConnectFirst, WhoDidNotHaveItsTimeWasNotSilent) {
+  WayMemory memory;
+  const DeadAddress one(own_host(2));
+  const SocketAddress dead = one.address(), late = at(own_host(3), dead.port());
+  ConnectRace race({{late}, {dead}}, WhenRefused::kTryAgain, memory);
+  const TimePoint begin = Clock::steady().now();
+  ASSERT_OK(race.advance());  // refused
+  ASSERT_OK(race.advance());  // so that the other has its turn
+  const auto listener = must(listen_tcp(late, 4));
+  ASSERT_TRUE(wait_until([&] { return must(race.advance()).get() >= 0; }));
+  if (Clock::steady().now() - begin >= kConnectDelay) GTEST_SKIP() << "this machine is too busy";
+  EXPECT_EQ(in_turn(dead, late, memory), connect_to(dead, late));
 }
 
 TEST(ConnectFirst, TheNextIsTriedAtOnceWhenOneFails) {

@@ -46,12 +46,12 @@ on() { ip -n "tcpx-$1-$TCPX_NETNS_ID" "${@:2}" || fail "ip ${*:2}"; }
 
 as=() # a command in front of both ends of `meet`
 
-# meet SERVER CLIENT: for meet.cc as the program: the client connects with the metadata of the server. The outputs are $scratch/server
+# meet SERVER CLIENT [TIMES]: for meet.cc as the program: the client connects with the metadata of the server. The outputs are $scratch/server
 # and $scratch/client, `server` is the process.
 meet() {
   local metadata=''
   : >"$scratch/server"
-  cluster exec "$1" "${as[@]}" "$program" serve >"$scratch/server" 2>&1 &
+  cluster exec "$1" "${as[@]}" "$program" serve "${3:-1}" >"$scratch/server" 2>&1 &
   server=$!
   for _ in $(seq 200); do
     metadata=$(sed -n 's/^at //p' "$scratch/server")
@@ -59,5 +59,5 @@ meet() {
     kill -0 "$server" 2>/dev/null || fail "the server has ended"
     sleep 0.05
   done
-  cluster exec "$2" "${as[@]}" "$program" connect "$metadata" >"$scratch/client" 2>&1
+  cluster exec "$2" "${as[@]}" "$program" connect "$metadata" "${3:-1}" >"$scratch/client" 2>&1
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Endpoints that meet by metadata: one host with both families and one with IPv6 alone, both with IPv6 alone, hosts whose only
-# address is on lo and routed to, and a host that can tell of nothing but its loopback.
+# address is on lo and routed to, a host that can tell of nothing but its loopback, and addresses that are silent, which only the first
+# connection tries.
 #
 #   families.sh PATH_OF_meet
 source "$(dirname "$0")/common.sh"
@@ -37,6 +38,18 @@ on a -6 address add fd00:9::1/64 dev eth1 nodad
 on a route add unreachable 10.20.0.2/32
 expect "both families at both hosts, and IPv4 leads nowhere"
 on a route del unreachable 10.20.0.2/32
+
+for way in "a 10.20.0.2" "b 10.20.0.1"; do
+  on "${way% *}" neighbour replace "${way#* }" lladdr 02:00:00:00:00:99 nud permanent dev eth1 # where nobody is
+done
+meet a b 2 || fail "IPv4 is silent: client"
+wait "$server" || fail "IPv4 is silent: server: exit code $?"
+for end in client server; do
+  mapfile -t sent < <(sed -n 's/^IPv4 packets //p' "$scratch/$end")
+  ((sent[1] > sent[0])) || fail "IPv4 is silent: the $end has not tried it"
+  ((sent[2] == sent[1])) || fail "IPv4 is silent: the $end has tried it for the second connection, too"
+done
+echo "both families at both hosts, and IPv4 is silent: ok"
 
 for host in a b; do on "$host" address flush dev eth1; done
 on a address add 10.255.0.1/32 dev lo

@@ -1,15 +1,18 @@
 // Two endpoints on two hosts that know of each other only by metadata, for the scenarios.
 //
-//   meet serve               prints "at METADATA", in hexadecimal; takes one connection, and a message that it compares
-//   meet connect METADATA    connects, and sends that message; prints "over N NICs"
+//   meet serve [TIMES]               prints "at METADATA", in hexadecimal; takes a connection, and a message that it compares
+//   meet connect METADATA [TIMES]    connects, and sends that message; prints "over N NICs"
 //
-// Before the last line stand "bytes N", how long the message is, and "nic NAME sent N received N" of the statistics for each NIC. The
-// last line is "ok", or what failed and why; exit code 0 or 1.
+// Both do so TIMES times, once by default. Before the first time and after each they print "IPv4 packets N", how many this host has sent
+// until then. Before the last line stand "bytes N", how long the message is, and "nic NAME sent N received N" of the statistics for each
+// NIC. The last line is "ok", or what failed and why; exit code 0 or 1.
 #include <tcpx/endpoint.h>
 
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <fstream>
+#include <functional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -28,10 +31,19 @@ std::vector<char> message() {
   return bytes;
 }
 
+// Of this network namespace, as the kernel counts them: names in one line, numbers in the next.
+long long ipv4_packets() {
+  std::ifstream counters("/proc/net/snmp");
+  std::string names, numbers;
+  std::getline(counters, names);
+  std::getline(counters, numbers);
+  std::istringstream name(names), number(numbers);
+  for (std::string one, other; name >> one && number >> other;)
+    if (one == "OutRequests") return std::stoll(other);
+  return -1;
+}
+
 Status serve(Endpoint& endpoint) {
-  const auto metadata = endpoint.get_metadata();
-  std::printf("at %s\n", testing::to_hex_text(metadata.data(), metadata.size()).c_str());
-  std::fflush(stdout);
   const auto accepted = endpoint.accept(std::chrono::seconds(30));
   if (!accepted.is_ok()) return accepted.status();
   std::vector<char> bytes(kBytes);
@@ -42,8 +54,17 @@ Status serve(Endpoint& endpoint) {
   return bytes == message() ? Status::ok() : Status(Code::kInternal, "compare", "the bytes are wrong");
 }
 
+// A new connection, also where there is one already.
+Result<ConnId> new_connection(Endpoint& endpoint, const std::string& metadata_text) {
+  const auto metadata = testing::from_hex_text(metadata_text);
+  if (endpoint.stats().connections.empty()) return endpoint.add_remote_endpoint(metadata, kTime);
+  const auto peer = Endpoint::read_metadata(metadata);
+  if (!peer.is_ok()) return peer.status();
+  return endpoint.connect(peer->ip, peer->gpu_idx, peer->port, kTime);
+}
+
 Status connect(Endpoint& endpoint, const std::string& metadata) {
-  const auto conn = endpoint.add_remote_endpoint(testing::from_hex_text(metadata), kTime);
+  const auto conn = new_connection(endpoint, metadata);
   if (!conn.is_ok()) return conn.status();
   std::vector<char> bytes = message();
   const auto memory = endpoint.register_memory(bytes.data(), bytes.size());
@@ -51,6 +72,20 @@ Status connect(Endpoint& endpoint, const std::string& metadata) {
   const Status sent = endpoint.send(*conn, LocalRange{*memory, bytes.data(), bytes.size()});
   std::printf("over %zu NICs\n", endpoint.stats().connections.front().nics.size());
   return sent;
+}
+
+void tell_ipv4_packets() {
+  std::printf("IPv4 packets %lld\n", ipv4_packets());
+}
+
+Status repeat(int times, const std::function<Status()>& once) {
+  tell_ipv4_packets();
+  for (int i = 0; i < times; ++i) {
+    Status status = once();
+    if (!status.is_ok()) return status;
+    tell_ipv4_packets();
+  }
+  return Status::ok();
 }
 
 void tell(const Endpoint& endpoint) {
@@ -67,11 +102,20 @@ void tell(const Endpoint& endpoint) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string role = argc > 1 ? argv[1] : "";
-  if (!(role == "serve" && argc == 2) && !(role == "connect" && argc == 3)) return std::puts("meet serve | connect METADATA"), 2;
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool serves = !arguments.empty() && arguments[0] == "serve";
+  const size_t needed = serves ? 1 : 2;
+  if ((!serves && (arguments.empty() || arguments[0] != "connect")) || arguments.size() < needed || arguments.size() > needed + 1)
+    return std::puts("meet serve [TIMES] | connect METADATA [TIMES]"), 2;
+  const int times = arguments.size() > needed ? std::stoi(arguments[needed]) : 1;
   const auto endpoint = Endpoint::create({.num_cpus = 2});
   Status status = endpoint.status();
-  if (endpoint.is_ok()) status = role == "serve" ? serve(**endpoint) : connect(**endpoint, argv[2]);
+  if (endpoint.is_ok() && serves) {
+    const auto metadata = (*endpoint)->get_metadata();
+    std::printf("at %s\n", testing::to_hex_text(metadata.data(), metadata.size()).c_str());
+    std::fflush(stdout);
+  }
+  if (endpoint.is_ok()) status = repeat(times, [&] { return serves ? serve(**endpoint) : connect(**endpoint, arguments[1]); });
   if (status.is_ok()) tell(**endpoint);
   std::puts(status.is_ok() ? "ok" : status.to_string().c_str());
   return status.is_ok() ? 0 : 1;

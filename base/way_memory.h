@@ -1,0 +1,47 @@
+// Which ways to a peer have lately led nowhere, so that the first connection alone pays for finding out.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <string>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+
+namespace tcpx {
+
+/// A way is a text that names an address, and the device by which it is reached if that is fixed. Any thread.
+///
+/// An address that has answered before may lose a packet: being silent once only ends its good name. A way that is silent without one
+/// is believed to lead nowhere, until it answers or kRemembered has passed. So a network that has changed is noticed, too.
+class WayMemory {
+ public:
+  static constexpr Duration kRemembered = std::chrono::minutes(10);
+  /// The way that was told of the longest ago is forgotten for a new one.
+  static constexpr size_t kMostWays = 256;
+
+  explicit WayMemory(const Clock& clock = Clock::steady()) : clock_(clock) {}
+  /// What all connections of this process share. It does not tell the network namespaces of threads apart: there, an address may be
+  /// tried last although it leads to somebody.
+  static WayMemory& of_process();
+
+  void has_answered(const std::string& way);
+  /// It had its time, and another way has answered instead.
+  void was_silent(const std::string& way);
+  bool leads_nowhere(const std::string& way) const;
+
+ private:
+  struct Word {
+    bool good;
+    TimePoint told;
+  };
+  void remember(const std::string& way, bool good) TCPX_REQUIRES(mutex_);
+  const Word* recall(const std::string& way) const TCPX_REQUIRES(mutex_);
+
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  std::map<std::string, Word> ways_ TCPX_GUARDED_BY(mutex_);
+};
+
+}  // namespace tcpx
