@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from network_ends import PATIENCE
+from network_places import PATIENCE
 
 PIECE = 256 << 10  # bytes of a write of a stream
 CLUSTER = Path(__file__).resolve().parents[2] / "tests/netns/cluster.sh"

@@ -30,8 +30,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from network_ends import PATIENCE, PEERS
+from network_ends import PEERS
 from network_hosts import PIECE, Failed, Link, Pair, Setting, sysctl
+from network_places import PATIENCE
 
 SIZES = (8, 16 << 10, 64 << 10, 1 << 20, 4 << 20)
 QUICK_SIZES = (8, 64 << 10, 1 << 20)

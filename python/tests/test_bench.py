@@ -46,7 +46,7 @@ def test_peers_sees_a_wrong_byte():
 
 @pytest.fixture(scope="module")
 def network():
-    """network_matrix, which finds network_ends beside it."""
+    """network_matrix, which finds the modules beside it."""
     sys.path.insert(0, str(BENCH))
     try:
         import network_matrix
@@ -102,9 +102,9 @@ def test_network_ends_compare_what_they_move(network, peer, monkeypatch):
 
 
 def test_network_content_says_where_it_belongs(network):
-    import network_ends
+    import network_places
 
-    seen = [network_ends.content(4096, seed) for seed in range(50)]
+    seen = [network_places.content(4096, seed) for seed in range(50)]
     assert len({memory.tobytes() for memory in seen}) == 50
     assert all(not np.array_equal(seen[0][:512], seen[0][at : at + 512]) for at in range(1, 3584))
 

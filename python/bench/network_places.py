@@ -1,0 +1,85 @@
+"""What the ends of a measured connection have in common: places of memory whose content says where it belongs, and times of single
+operations on them.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+PATIENCE = 60.0  # seconds of one operation or connection, the longest of which cross a network that loses much
+
+
+def content(nbytes: int, seed: int) -> np.ndarray:
+    """What is at each offset of the memory with this number."""
+    mixed = (np.arange(nbytes, dtype=np.uint32) + np.uint32(seed * 7919 % 2**32)) * np.uint32(2654435761)
+    return (mixed >> np.uint32(15)).astype(np.uint8)
+
+
+class End:
+    """Places of memory, which is numbered by seed: the place `i` of a set has `seed + i`."""
+
+    def __init__(self) -> None:
+        self.places: list[np.ndarray] = []
+
+    def allocate(self, count: int, nbytes: int) -> Any:
+        """Places where nothing is yet. What it returns is for the `aim` of the other end."""
+        self.places = [np.zeros(nbytes, np.uint8) for _ in range(count)]
+
+    def aim(self, there: Any) -> None:
+        """Where the other end's places are."""
+        self.there = there
+
+    def fill(self, seed: int) -> None:
+        for i, place in enumerate(self.places):
+            place[:] = content(place.size, seed + i)
+
+    def wrong(self, seed: int, count: int | None = None) -> list[int]:
+        """Which of the first places are not filled from `seed` on."""
+        places = self.places[:count]
+        return [i for i, place in enumerate(places) if not np.array_equal(place, content(place.size, seed + i))]
+
+    def received_so_far(self) -> tuple[float, int] | None:
+        """Now, and the bytes of streams that have come until now; None: nobody here counts them."""
+        return None
+
+    def streamed(self) -> int:
+        """How many of the places a stream fills, from the first on."""
+        return len(self.places)
+
+    def timed(self, call: Any, seconds: float) -> list[float]:
+        """Times of `call(place)`, each place once; none after the first three begins when `seconds` are over."""
+        times: list[float] = []
+        began = time.monotonic()
+        for i in range(len(self.places)):
+            if i >= 3 and time.monotonic() - began > seconds:
+                break
+            before = time.perf_counter()
+            call(i)
+            times.append(time.perf_counter() - before)
+        return times
+
+    def write_one(self, i: int) -> None:
+        """This place to the other end's."""
+        raise NotImplementedError
+
+    def read_one(self, i: int) -> None:
+        raise NotImplementedError
+
+    def write(self, seconds: float) -> list[float]:
+        return self.timed(self.write_one, seconds)
+
+    def read(self, seconds: float) -> list[float]:
+        return self.timed(self.read_one, seconds)
+
+
+def at_once(count: int, call: Any) -> float:
+    """Seconds until `call(i)` has ended for all."""
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(lambda _: None, range(count)))
+        before = time.perf_counter()
+        list(threads.map(call, range(count)))
+        return time.perf_counter() - before
