@@ -8,8 +8,6 @@ answer is (True, what the call returned) or (False, why it failed).
 
 from __future__ import annotations
 
-import collections
-import itertools
 import os
 import signal
 import socket
@@ -72,6 +70,9 @@ class TcpxEnd(End):
     def read_one(self, i: int) -> None:
         self.conns[0].read(self.places[i], self.there[i])
 
+    def begin_write(self, i: int) -> Any:
+        return self.conns[0].write_async(self.places[i], self.there[i])
+
     def write_over_each(self) -> None:
         """Every connection writes the place of its number."""
         for operation in [conn.write_async(*pair) for conn, *pair in zip(self.conns, self.places, self.there)]:
@@ -97,22 +98,6 @@ class TcpxEnd(End):
             times.append(time.perf_counter() - before)
             sent.wait(PATIENCE)
         return times
-
-    def stream(self, warm_up: float, seconds: float) -> float:
-        """Bytes in a second, of writes that end after `warm_up`, from all places in turn; each at least once."""
-        begin = time.perf_counter() + warm_up
-        pairs = itertools.cycle(zip(self.places, self.there))
-        under_way = collections.deque(self.conns[0].write_async(*next(pairs)) for _ in self.places)
-        ends: list[float] = []
-        while under_way:
-            under_way.popleft().wait(PATIENCE)
-            ends.append(time.perf_counter())
-            if ends[-1] < begin + seconds:
-                under_way.append(self.conns[0].write_async(*next(pairs)))
-        counted = [at for at in ends if begin <= at < begin + seconds]
-        if len(counted) < 2:
-            counted = ends
-        return (len(counted) - 1) * self.places[0].size / (counted[-1] - counted[0])
 
 
 _HEAD = struct.Struct("<cIQ")  # what to do; place; bytes of this socket's share

@@ -4,6 +4,8 @@ operations on them.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -69,11 +71,32 @@ class End:
     def read_one(self, i: int) -> None:
         raise NotImplementedError
 
+    def begin_write(self, i: int) -> Any:
+        """The write of this place, under way. It has `wait(seconds)`."""
+        raise NotImplementedError
+
     def write(self, seconds: float) -> list[float]:
         return self.timed(self.write_one, seconds)
 
     def read(self, seconds: float) -> list[float]:
         return self.timed(self.read_one, seconds)
+
+    def stream(self, warm_up: float, seconds: float) -> float | None:
+        """Bytes in a second, of writes that end after `warm_up`, from all places in turn; each at least once. None: the
+        other end counts them."""
+        begin = time.perf_counter() + warm_up
+        turns = itertools.cycle(range(len(self.places)))
+        under_way = collections.deque(self.begin_write(next(turns)) for _ in self.places)
+        ends: list[float] = []
+        while under_way:
+            under_way.popleft().wait(PATIENCE)
+            ends.append(time.perf_counter())
+            if ends[-1] < begin + seconds:
+                under_way.append(self.begin_write(next(turns)))
+        counted = [at for at in ends if begin <= at < begin + seconds]
+        if len(counted) < 2:
+            counted = ends
+        return (len(counted) - 1) * self.places[0].size / (counted[-1] - counted[0])
 
 
 def at_once(count: int, call: Any) -> float:
