@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from network_nixl import NixlEnd
 from network_places import PATIENCE, End, at_once, content
 
 
 class TcpxEnd(End):
-    def __init__(self) -> None:
+    def __init__(self, sockets: int) -> None:
         super().__init__()
         import tcpx
 
@@ -265,7 +266,7 @@ class PlainEnd(End):
 
 
 #: Ends by name, each a class that is made with the number of data sockets.
-PEERS = {"tcpx": lambda sockets: TcpxEnd(), "tcp": PlainEnd}
+PEERS: dict[str, type[End]] = {"tcpx": TcpxEnd, "tcp": PlainEnd, "nixl-ucx": NixlEnd}
 
 
 def serve(pipe: Connection, peer: str) -> None:

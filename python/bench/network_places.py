@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import collections
 import itertools
+import re
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +24,24 @@ def content(nbytes: int, seed: int) -> np.ndarray:
     return (mixed >> np.uint32(15)).astype(np.uint8)
 
 
+def newest_interpreter(folder: Path) -> str | None:
+    """Of the environments in this folder, which are named by the releases they have."""
+    found = folder.glob("*/bin/python3")
+    newest = max(found, key=lambda python: [int(digits) for digits in re.findall(r"\d+", python.parents[1].name)], default=None)
+    return str(newest) if newest else None
+
+
 class End:
     """Places of memory, which is numbered by seed: the place `i` of a set has `seed + i`."""
+
+    one_sided = False  # writes and reads over one connection, and nothing else
+    polls = False      # takes a core while nothing happens: the process stands still while others are measured
+    hint = ""          # how to get it
+
+    @staticmethod
+    def interpreter() -> str | None:
+        """Of its processes. None: it is not on this machine."""
+        return sys.executable
 
     def __init__(self) -> None:
         self.places: list[np.ndarray] = []

@@ -130,6 +130,55 @@ def test_network_round_trips(network):
     assert [measurement.bar(what).endswith("MISSED") for what in measurement.seen] == [True, False, True]
 
 
+@pytest.fixture
+def without_nixl(network, monkeypatch):
+    import network_nixl
+
+    monkeypatch.setattr(network_nixl.NixlEnd, "interpreter", lambda: None)
+
+
+@pytest.mark.parametrize("quick, wanted, chosen, left_out", [
+    (False, None, ["tcpx", "tcp"], ["nixl-ucx"]),
+    (True, None, ["tcpx", "tcp"], []),
+    (False, "tcp", ["tcpx", "tcp"], []),
+    (False, "nixl-ucx", None, "nixl-ucx is not here: scripts/install_deps.sh --nixl"),
+    (False, "tcp,udp", None, "udp is none of tcpx, tcp, nixl-ucx"),
+])  # fmt: skip
+def test_network_peers_that_are_here(network, without_nixl, capsys, quick, wanted, chosen, left_out):
+    parser, given = argparse.ArgumentParser(), argparse.Namespace(quick=quick, peers=wanted)
+    if chosen is None:
+        with pytest.raises(SystemExit):
+            network.chosen_peers(parser, given)
+        assert left_out in capsys.readouterr().err
+    else:
+        assert network.chosen_peers(parser, given) == (chosen, left_out)
+
+
+def test_a_network_peer_is_beside_ours(network):
+    given = argparse.Namespace(mbit=1000, peers=["tcpx", "nixl-ucx"])
+    measurement = network.Measurement(network.Setting(rtt_ms=10), given)
+    measurement.seen = {
+        "connect": {"tcpx": 0.02, "nixl-ucx": 0.05},
+        "connect, 4 channels": {"tcpx": 0.02},
+        "stream": {"tcpx": 90e6, "nixl-ucx": 60e6},
+        "64 at once": {"tcpx": 0.02},
+    }
+    words = [line.split() for line in measurement.table().splitlines()]
+    assert words[1][:6] == ["connect", "20.00", "2.0", "50.00", "5.0", "2.50"]
+    assert "-" in words[2] and words[3][:6] == ["stream", "0.090", "GB/s", "0.060", "GB/s", "1.50"]
+    assert measurement.summary("nixl-ucx")[-1] == "-"
+
+
+def test_releases_are_ordered_by_number(network, tmp_path):
+    import network_places
+
+    assert network_places.newest_interpreter(tmp_path) is None
+    for release in ("0.9.0", "0.10.1"):
+        (tmp_path / release / "bin").mkdir(parents=True)
+        (tmp_path / release / "bin/python3").touch()
+    assert network_places.newest_interpreter(tmp_path) == str(tmp_path / "0.10.1/bin/python3")
+
+
 def test_network_matrix_names_its_settings():
     run = subprocess.run([sys.executable, BENCH / "network_matrix.py", "--rtt", "7"], capture_output=True, text=True, timeout=60)
     assert run.returncode == 2 and "0.2, 1, 10, 50, 100 ms" in run.stderr
