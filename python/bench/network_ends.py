@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from network_mooncake import MooncakeEnd
 from network_nixl import NixlEnd
 from network_places import PATIENCE, End, at_once, content
 
@@ -266,7 +267,7 @@ class PlainEnd(End):
 
 
 #: Ends by name, each a class that is made with the number of data sockets.
-PEERS: dict[str, type[End]] = {"tcpx": TcpxEnd, "tcp": PlainEnd, "nixl-ucx": NixlEnd}
+PEERS: dict[str, type[End]] = {"tcpx": TcpxEnd, "tcp": PlainEnd, "nixl-ucx": NixlEnd, "mooncake": MooncakeEnd}
 
 
 def serve(pipe: Connection, peer: str) -> None:

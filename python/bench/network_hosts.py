@@ -87,7 +87,7 @@ class Process:
         ours, theirs = socket.socketpair()
         # UCX takes no other path than the others, and no other interface.
         environment = {**os.environ, "UCX_TLS": "tcp", "UCX_NET_DEVICES": interfaces.lstrip("="), "NIXL_LOG_LEVEL": "warn",
-                       "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": interfaces, "NCCL_NSOCKS_PERTHREAD": str(sockets),
+                       "MC_LOG_LEVEL": "ERROR", "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": interfaces, "NCCL_NSOCKS_PERTHREAD": str(sockets),
                        "NCCL_SOCKET_NTHREADS": "1", "UCCL_TCPX_LOCAL": "off",
                        "UCCL_TCPX_LOG_LEVEL": os.environ.get("UCCL_TCPX_LOG_LEVEL", "off")}  # fmt: skip
         program = [PEERS[peer].interpreter() or sys.executable, str(Path(__file__).with_name("network_ends.py")), peer, str(theirs.fileno())]

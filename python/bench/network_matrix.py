@@ -9,9 +9,10 @@ its own joins them. What is measured, by each peer in processes of its own:
     stream           writes, under way as the network holds twice; plain TCP: as many sockets as the connection has for data
     64 at once       connections of as many endpoints to one
 
-nixl-ucx is NIXL's own back-end, UCX, over TCP alone, where scripts/install_deps.sh --nixl has installed it. It connects in the
-background, so its connect begins with the metadata of the other agent and ends with the first write, of 8 bytes. It has no receives
-that are posted, and 64 of its agents are not measured.
+nixl-ucx is NIXL's own back-end, UCX, over TCP alone, where scripts/install_deps.sh --nixl has installed it, and mooncake is Mooncake's
+transfer engine over TCP, where build/mooncake/RELEASE is an environment that has it. Neither says when it is connected: connect begins
+with the metadata (mooncake: the address) of the other end and ends with the first write, of 8 bytes. They have no receives that are
+posted, and 64 of their agents are not measured.
 
 Round trips: (time - bytes / rate) / round trip, with the rate of the link for payload. "ours" says how many times as fast tcpx is.
 Everything that arrives is compared, outside the timed part, with what is at each offset of its memory. Exit code: 0 every byte was
@@ -257,7 +258,7 @@ def main() -> int:
     parser.add_argument("--mtu", type=int, action="append", metavar="BYTES", help="only these")
     parser.add_argument("--mbit", type=float, default=1000, metavar="N", help="rate of the links (default %(default)g)")
     parser.add_argument("--sockets", type=int, default=4, metavar="N", help="for data, of a connection (default %(default)s)")
-    parser.add_argument("--peers", metavar="LIST", help="beside tcpx, of tcp and nixl-ucx (default: all that are here; quick: tcp)")
+    parser.add_argument("--peers", metavar="LIST", help="beside tcpx, of tcp, nixl-ucx, mooncake (default: all that are here; quick: tcp)")
     parser.add_argument("--samples", type=int, metavar="N", help="of each time (default 5; quick: 2)")
     parser.add_argument("--streams", type=int, metavar="N", help="of each peer, in turns (default 3; quick: 1)")
     parser.add_argument("--stream-seconds", type=float, metavar="N", help="of a stream, after half as many (default 3; quick: 0.6)")

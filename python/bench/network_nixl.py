@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from network_places import PATIENCE, End, content, newest_interpreter
+from network_places import PATIENCE, RemoteEnd, newest_interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "integrations/nixl"))
 import wheel  # noqa: E402
 
-_ARENA = 32 << 20              # bytes that are registered at once, at least
-_GREETING = content(8, 2**31)  # the first write of a connection
-_PAUSE = 50e-6                 # seconds between two looks at a transfer: a loop without a pause takes a core from the agents' threads
+_PAUSE = 50e-6  # seconds between two looks at a transfer: a loop without a pause takes a core from the agents' threads
 
 
 class Transfer:
@@ -43,8 +41,7 @@ class Transfer:
             raise RuntimeError(f"a transfer of NIXL ended with {self.state}")
 
 
-class NixlEnd(End):
-    one_sided = True
+class NixlEnd(RemoteEnd):
     polls = True
     hint = "scripts/install_deps.sh --nixl installs it"
 
@@ -56,39 +53,25 @@ class NixlEnd(End):
         super().__init__()
         os.environ.pop("NIXL_PLUGIN_DIR", None)  # UCX is among the wheel's own plugins
         self.api = wheel.load()
-        self.greeting = np.zeros(_GREETING.size, np.uint8)
-        self.arena = np.zeros(_ARENA, np.uint8)
         self.agent: Any = None
 
     def start(self) -> None:
         """An agent that is connected to none."""
         self.agent = wheel.agent(self.api, uuid.uuid4().hex, "UCX")
-        self.known: list[np.ndarray] = []
         for memory in (self.greeting, self.arena):
             self.register(memory)
 
     def register(self, memory: np.ndarray) -> None:
-        """It stays so until the agent ends: who has loaded our metadata keeps what it said of an address."""
         self.agent.register_memory([(memory.ctypes.data, memory.size, 0, "")], "DRAM")
-        self.known.append(memory)
 
     def address(self) -> tuple[bytes, int]:
         self.start()
         return self.agent.get_agent_metadata(), self.greeting.ctypes.data
 
-    def accept(self, count: int) -> None:
-        """Until the first write of a connection is here, and right. Nobody else tells of one."""
-        end = time.monotonic() + PATIENCE
-        while not np.array_equal(self.greeting, _GREETING):
-            if time.monotonic() > end:
-                raise TimeoutError("the first write of a connection is not here, or wrong")
-            time.sleep(1e-3)
-        self.greeting[:] = 0
-
     def connect(self, address: tuple[bytes, int], count: int) -> float:
         """From the other's metadata to the end of the first write, because UCX connects behind make_connection's back."""
         self.start()
-        self.greeting[:] = _GREETING
+        self.greeting[:] = self.greeting_content
         metadata, there = address
         before = time.perf_counter()
         self.other = wheel.text(self.agent.add_remote_agent(metadata))
@@ -100,14 +83,9 @@ class NixlEnd(End):
         """Of the client."""
         self.agent = None
 
-    def allocate(self, count: int, nbytes: int) -> tuple[bytes, list[int]]:
-        if count * nbytes > self.arena.size:
-            self.arena = np.zeros(count * nbytes, np.uint8)
-            self.register(self.arena)
-        self.places = [self.arena[i * nbytes : (i + 1) * nbytes] for i in range(count)]
-        for place in self.places:
-            place[:] = 0
-        return self.agent.get_agent_metadata(), [place.ctypes.data for place in self.places]
+    def allocate(self, count: int, nbytes: int) -> Any:
+        there = super().allocate(count, nbytes)
+        return self.agent.get_agent_metadata(), there
 
     def aim(self, there: tuple[bytes, list[int]]) -> None:
         metadata, self.there = there

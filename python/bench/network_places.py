@@ -125,3 +125,39 @@ def at_once(count: int, call: Any) -> float:
         before = time.perf_counter()
         list(threads.map(call, range(count)))
         return time.perf_counter() - before
+
+
+class RemoteEnd(End):
+    """Of a library that writes and reads memory which was registered, and tells the other end of nothing, not even of a connection."""
+
+    one_sided = True
+    greeting_content = content(8, 2**31)  # what the first write of a connection brings
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.greeting = np.zeros(self.greeting_content.size, np.uint8)
+        self.arena = np.zeros(32 << 20, np.uint8)
+        self.outgrown: list[np.ndarray] = []
+
+    def register(self, memory: np.ndarray) -> None:
+        """It stays so for good: the other end keeps what it knows of an address."""
+        raise NotImplementedError
+
+    def accept(self, count: int) -> None:
+        """Until the first write of a connection is here, and right."""
+        end = time.monotonic() + PATIENCE
+        while not np.array_equal(self.greeting, self.greeting_content):
+            if time.monotonic() > end:
+                raise TimeoutError("the first write of a connection is not here, or wrong")
+            time.sleep(1e-3)
+        self.greeting[:] = 0
+
+    def allocate(self, count: int, nbytes: int) -> list[int]:
+        if count * nbytes > self.arena.size:
+            self.outgrown.append(self.arena)
+            self.arena = np.zeros(count * nbytes, np.uint8)
+            self.register(self.arena)
+        self.places = [self.arena[i * nbytes : (i + 1) * nbytes] for i in range(count)]
+        for place in self.places:
+            place[:] = 0
+        return [place.ctypes.data for place in self.places]

@@ -131,20 +131,19 @@ def test_network_round_trips(network):
 
 
 @pytest.fixture
-def without_nixl(network, monkeypatch):
-    import network_nixl
-
-    monkeypatch.setattr(network_nixl.NixlEnd, "interpreter", lambda: None)
+def without_others(network, monkeypatch):
+    for peer in ("nixl-ucx", "mooncake"):
+        monkeypatch.setattr(network.PEERS[peer], "interpreter", lambda: None)
 
 
 @pytest.mark.parametrize("quick, wanted, chosen, left_out", [
-    (False, None, ["tcpx", "tcp"], ["nixl-ucx"]),
+    (False, None, ["tcpx", "tcp"], ["nixl-ucx", "mooncake"]),
     (True, None, ["tcpx", "tcp"], []),
     (False, "tcp", ["tcpx", "tcp"], []),
     (False, "nixl-ucx", None, "nixl-ucx is not here: scripts/install_deps.sh --nixl"),
-    (False, "tcp,udp", None, "udp is none of tcpx, tcp, nixl-ucx"),
+    (False, "tcp,udp", None, "udp is none of tcpx, tcp, nixl-ucx, mooncake"),
 ])  # fmt: skip
-def test_network_peers_that_are_here(network, without_nixl, capsys, quick, wanted, chosen, left_out):
+def test_network_peers_that_are_here(network, without_others, capsys, quick, wanted, chosen, left_out):
     parser, given = argparse.ArgumentParser(), argparse.Namespace(quick=quick, peers=wanted)
     if chosen is None:
         with pytest.raises(SystemExit):

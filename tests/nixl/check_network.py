@@ -34,7 +34,7 @@ class Ends(unittest.TestCase):
         self.client.allocate(count, nbytes)
 
     def test_what_is_moved_is_compared(self):
-        for nbytes in (8, 200_000, network_nixl._ARENA // 2):  # the last want more memory than was registered
+        for nbytes in (8, 200_000, network_nixl.NixlEnd(4).arena.size // 2):  # the last want more memory than was registered
             with self.subTest(nbytes=nbytes):
                 self.fresh(3, nbytes)
                 self.client.fill(5)
