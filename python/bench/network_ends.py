@@ -8,8 +8,6 @@ answer is (True, what the call returned) or (False, why it failed).
 
 from __future__ import annotations
 
-import collections
-import itertools
 import os
 import signal
 import socket
@@ -23,83 +21,13 @@ from typing import Any
 
 import numpy as np
 
-PATIENCE = 60.0  # seconds of one operation or connection, the longest of which cross a network that loses much
-
-
-def content(nbytes: int, seed: int) -> np.ndarray:
-    """What is at each offset of the memory with this number."""
-    mixed = (np.arange(nbytes, dtype=np.uint32) + np.uint32(seed * 7919 % 2**32)) * np.uint32(2654435761)
-    return (mixed >> np.uint32(15)).astype(np.uint8)
-
-
-class End:
-    """Places of memory, which is numbered by seed: the place `i` of a set has `seed + i`."""
-
-    def __init__(self) -> None:
-        self.places: list[np.ndarray] = []
-
-    def allocate(self, count: int, nbytes: int) -> Any:
-        """Places where nothing is yet. What it returns is for the `aim` of the other end."""
-        self.places = [np.zeros(nbytes, np.uint8) for _ in range(count)]
-
-    def aim(self, there: Any) -> None:
-        """Where the other end's places are."""
-        self.there = there
-
-    def fill(self, seed: int) -> None:
-        for i, place in enumerate(self.places):
-            place[:] = content(place.size, seed + i)
-
-    def wrong(self, seed: int, count: int | None = None) -> list[int]:
-        """Which of the first places are not filled from `seed` on."""
-        places = self.places[:count]
-        return [i for i, place in enumerate(places) if not np.array_equal(place, content(place.size, seed + i))]
-
-    def received_so_far(self) -> tuple[float, int] | None:
-        """Now, and the bytes of streams that have come until now; None: nobody here counts them."""
-        return None
-
-    def streamed(self) -> int:
-        """How many of the places a stream fills, from the first on."""
-        return len(self.places)
-
-    def timed(self, call: Any, seconds: float) -> list[float]:
-        """Times of `call(place)`, each place once; none after the first three begins when `seconds` are over."""
-        times: list[float] = []
-        began = time.monotonic()
-        for i in range(len(self.places)):
-            if i >= 3 and time.monotonic() - began > seconds:
-                break
-            before = time.perf_counter()
-            call(i)
-            times.append(time.perf_counter() - before)
-        return times
-
-    def write_one(self, i: int) -> None:
-        """This place to the other end's."""
-        raise NotImplementedError
-
-    def read_one(self, i: int) -> None:
-        raise NotImplementedError
-
-    def write(self, seconds: float) -> list[float]:
-        return self.timed(self.write_one, seconds)
-
-    def read(self, seconds: float) -> list[float]:
-        return self.timed(self.read_one, seconds)
-
-
-def at_once(count: int, call: Any) -> float:
-    """Seconds until `call(i)` has ended for all."""
-    with ThreadPoolExecutor(count) as threads:
-        list(threads.map(lambda _: None, range(count)))
-        before = time.perf_counter()
-        list(threads.map(call, range(count)))
-        return time.perf_counter() - before
+from network_mooncake import MooncakeEnd
+from network_nixl import NixlEnd
+from network_places import PATIENCE, End, at_once, content
 
 
 class TcpxEnd(End):
-    def __init__(self) -> None:
+    def __init__(self, sockets: int) -> None:
         super().__init__()
         import tcpx
 
@@ -144,6 +72,9 @@ class TcpxEnd(End):
     def read_one(self, i: int) -> None:
         self.conns[0].read(self.places[i], self.there[i])
 
+    def begin_write(self, i: int) -> Any:
+        return self.conns[0].write_async(self.places[i], self.there[i])
+
     def write_over_each(self) -> None:
         """Every connection writes the place of its number."""
         for operation in [conn.write_async(*pair) for conn, *pair in zip(self.conns, self.places, self.there)]:
@@ -169,22 +100,6 @@ class TcpxEnd(End):
             times.append(time.perf_counter() - before)
             sent.wait(PATIENCE)
         return times
-
-    def stream(self, warm_up: float, seconds: float) -> float:
-        """Bytes in a second, of writes that end after `warm_up`, from all places in turn; each at least once."""
-        begin = time.perf_counter() + warm_up
-        pairs = itertools.cycle(zip(self.places, self.there))
-        under_way = collections.deque(self.conns[0].write_async(*next(pairs)) for _ in self.places)
-        ends: list[float] = []
-        while under_way:
-            under_way.popleft().wait(PATIENCE)
-            ends.append(time.perf_counter())
-            if ends[-1] < begin + seconds:
-                under_way.append(self.conns[0].write_async(*next(pairs)))
-        counted = [at for at in ends if begin <= at < begin + seconds]
-        if len(counted) < 2:
-            counted = ends
-        return (len(counted) - 1) * self.places[0].size / (counted[-1] - counted[0])
 
 
 _HEAD = struct.Struct("<cIQ")  # what to do; place; bytes of this socket's share
@@ -352,7 +267,7 @@ class PlainEnd(End):
 
 
 #: Ends by name, each a class that is made with the number of data sockets.
-PEERS = {"tcpx": lambda sockets: TcpxEnd(), "tcp": PlainEnd}
+PEERS: dict[str, type[End]] = {"tcpx": TcpxEnd, "tcp": PlainEnd, "nixl-ucx": NixlEnd, "mooncake": MooncakeEnd}
 
 
 def serve(pipe: Connection, peer: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from network_ends import PATIENCE
+from network_ends import PEERS
+from network_places import PATIENCE
 
 PIECE = 256 << 10  # bytes of a write of a stream
 CLUSTER = Path(__file__).resolve().parents[2] / "tests/netns/cluster.sh"
@@ -83,10 +85,12 @@ class Process:
 
     def __init__(self, peer: str, host: str, sockets: int, interfaces: str) -> None:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": interfaces, "NCCL_NSOCKS_PERTHREAD": str(sockets),
+        # UCX takes no other path than the others, and no other interface.
+        environment = {**os.environ, "UCX_TLS": "tcp", "UCX_NET_DEVICES": interfaces.lstrip("="), "NIXL_LOG_LEVEL": "warn",
+                       "MC_LOG_LEVEL": "ERROR", "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": interfaces, "NCCL_NSOCKS_PERTHREAD": str(sockets),
                        "NCCL_SOCKET_NTHREADS": "1", "UCCL_TCPX_LOCAL": "off",
                        "UCCL_TCPX_LOG_LEVEL": os.environ.get("UCCL_TCPX_LOG_LEVEL", "off")}  # fmt: skip
-        program = [sys.executable, str(Path(__file__).with_name("network_ends.py")), peer, str(theirs.fileno())]
+        program = [PEERS[peer].interpreter() or sys.executable, str(Path(__file__).with_name("network_ends.py")), peer, str(theirs.fileno())]
         self.name = f"{peer} on host {host}"
         self.process = subprocess.Popen([CLUSTER, "exec", host, *program], env=environment, pass_fds=[theirs.fileno()],
                                         stdin=subprocess.DEVNULL)  # fmt: skip
@@ -113,6 +117,7 @@ class Process:
         return self.finish()
 
     def end(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
         self.pipe.close()  # which ends it
         try:
             self.process.wait(5)
@@ -134,6 +139,17 @@ class Pair:
         for end in (self.server, self.client):
             end.finish()
         self.address = self.server.call("address")
+        self.rest()
+
+    def wake(self) -> None:
+        for process in (self.client, self.server):
+            process.process.send_signal(signal.SIGCONT)
+
+    def rest(self) -> None:
+        """It takes no core from the others while they are measured."""
+        if PEERS[self.peer].polls:
+            for process in (self.client, self.server):
+                process.process.send_signal(signal.SIGSTOP)
 
     def connect(self, count: int) -> float:
         self.server.start("accept", count)

@@ -1,4 +1,4 @@
-"""How the endpoints do over a network with distance, beside plain TCP sockets, in milliseconds and in round trips.
+"""How the endpoints do over a network with distance, beside plain TCP sockets and other libraries, in milliseconds and in round trips.
 
 scripts/network_matrix.sh makes the two hosts that it needs (namespaces) and runs it. For each setting of the network a link of
 its own joins them. What is measured, by each peer in processes of its own:
@@ -9,9 +9,14 @@ its own joins them. What is measured, by each peer in processes of its own:
     stream           writes, under way as the network holds twice; plain TCP: as many sockets as the connection has for data
     64 at once       connections of as many endpoints to one
 
-Round trips: (time - bytes / rate) / round trip, with the rate of the link for payload. Everything that arrives is compared, outside
-the timed part, with what is at each offset of its memory. Exit code: 0 every byte was right, 1 a byte was wrong or an operation
-failed.
+nixl-ucx is NIXL's own back-end, UCX, over TCP alone, where scripts/install_deps.sh --nixl has installed it, and mooncake is Mooncake's
+transfer engine over TCP, where build/mooncake/RELEASE is an environment that has it. Neither says when it is connected: connect begins
+with the metadata (mooncake: the address) of the other end and ends with the first write, of 8 bytes. They have no receives that are
+posted, and 64 of their agents are not measured.
+
+Round trips: (time - bytes / rate) / round trip, with the rate of the link for payload. "ours" says how many times as fast tcpx is.
+Everything that arrives is compared, outside the timed part, with what is at each offset of its memory. Exit code: 0 every byte was
+right, 1 a byte was wrong or an operation failed.
 """
 
 from __future__ import annotations
@@ -26,12 +31,13 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from network_ends import PATIENCE, PEERS
+from network_ends import PEERS
 from network_hosts import PIECE, Failed, Link, Pair, Setting, sysctl
+from network_places import PATIENCE
 
 SIZES = (8, 16 << 10, 64 << 10, 1 << 20, 4 << 20)
 QUICK_SIZES = (8, 64 << 10, 1 << 20)
@@ -76,7 +82,7 @@ class Measurement:
         link = Link(given.link, setting, given.mbit, given.seed)
         pairs: list[Pair] = []
         try:
-            pairs += [Pair(peer, given.sockets) for peer in (PEERS if setting.counts else ["tcpx"])]
+            pairs += [Pair(peer, given.sockets) for peer in (given.peers if setting.counts else ["tcpx"])]
             pairs.append(Pair("tcpx", given.sockets, "=far0,far0,far0,far0"))
             for pair in pairs:
                 pair.ready()
@@ -92,25 +98,33 @@ class Measurement:
 
     def measure(self, peers: list[Pair], four: Pair, link: Link) -> None:
         given, counts = self.given, self.setting.counts
-        for pair in [*peers, four]:
+        for pair in self.turns([*peers, four]):
             self.connects("connect, 4 channels" if pair is four else "connect", pair, given.samples if counts else 1)
         if "cut-ms" in self.setting.options:
             self.through_the_cut(peers[0], link)
         sizes = QUICK_SIZES if given.quick else SIZES
+        two_sided = [pair for pair in peers if not PEERS[pair.peer].one_sided]
         for what in ("write", "read"):
             for size in sizes if counts else [1 << 20]:
-                for pair in peers:
+                for pair in self.turns(peers):
                     times = pair.one_at_a_time(what, size, given.warm_up, given.samples, given.part_seconds)
                     self.add(f"{what} {size} B", pair.peer, times)
         for size in POSTED if counts else [32 << 10]:
-            for pair in peers:
+            for pair in two_sided:
                 self.add(f"there and back {size} B", pair.peer, pair.there_and_back(size, given.warm_up, given.samples, self.rtt))
         four.one_at_a_time("write", 1 << 20, 0, 1, given.part_seconds)  # so that its bytes are compared, too
         if counts:
             self.streams(peers, sizes[-1])
-        for pair in peers:
+        for pair in two_sided:
             pair.close()
             self.at_once(pair, AT_ONCE if counts else FEW)
+
+    def turns(self, pairs: list[Pair]) -> Iterator[Pair]:
+        """One after the other."""
+        for pair in pairs:
+            pair.wake()
+            yield pair
+            pair.rest()
 
     def connects(self, what: str, pair: Pair, samples: int) -> None:
         times = []
@@ -125,7 +139,7 @@ class Measurement:
         rates: dict[str, list[float]] = {pair.peer: [] for pair in peers}
         warm_up = max(given.stream_seconds / 2, min(20 * self.rtt, 1.0))
         for _ in range(given.streams):
-            for pair in peers:
+            for pair in self.turns(peers):
                 # Twice what the network holds, and no more than it takes in about a second.
                 in_a_second = largest / self.seen[f"write {largest} B"][pair.peer]
                 under_way = min(2 * self.rtt * self.payload + (2 << 20), in_a_second)
@@ -151,26 +165,36 @@ class Measurement:
         if not self.setting.counts:
             return "\n".join(f"  {what:24}" + "".join(f"{seconds * 1e3:10.2f} ms" for seconds in by_peer.values())
                              for what, by_peer in self.seen.items())  # fmt: skip
-        columns = [peer for peer in PEERS]
-        lines = [" " * 26 + "".join(f"{peer + ' (ms)':>12}{'trips':>7}" for peer in columns) + "   bar"]
+        columns = self.given.peers
+        heads = [f"{peer + ' (ms)':>14}{'trips':>7}" + (f"{'ours':>6}" if peer != "tcpx" else "") for peer in columns]
+        lines = [" " * 26 + "".join(heads) + "   bar"]
         for what, by_peer in self.seen.items():
             line = f"  {what:24}"
             for peer in columns:
                 value = by_peer.get(peer)
                 if value is None:
-                    line += f"{'-':>12}{'':>7}"
+                    line += f"{'-':>14}{'':>7}"
                 elif what == "stream":
-                    line += f"{value / 1e9:7.3f} GB/s{'':>7}"
+                    line += f"{value / 1e9:9.3f} GB/s{'':>7}"
                 else:
-                    line += f"{value * 1e3:12.2f}{self.trips(what, value):7.1f}"
+                    line += f"{value * 1e3:14.2f}{self.trips(what, value):7.1f}"
+                if peer != "tcpx":
+                    line += f"{self.ours(what, value):6.2f}" if value else f"{'-':>6}"
             lines.append(f"{line}   {self.bar(what)}")
         return "\n".join(lines)
+
+    def ours(self, what: str, theirs: float) -> float:
+        """How many times as fast."""
+        ours = self.seen[what]["tcpx"]
+        return ours / theirs if what == "stream" else theirs / ours
 
     def bar(self, what: str) -> str:
         """What is aimed at, and whether it is met."""
         ours = self.seen[what]["tcpx"]
         if what == "stream":
-            ratio = ours / self.seen[what]["tcp"]
+            if "tcp" not in self.seen[what]:
+                return "tcp is not measured"
+            ratio = self.ours(what, self.seen[what]["tcp"])
             return f"{ratio:.2f} of tcp, at least {STREAM_BAR}" + ("" if ratio >= STREAM_BAR else " MISSED")
         if "at once" in what:
             ratio = ours / self.seen["connect"]["tcpx"]
@@ -186,10 +210,10 @@ class Measurement:
             return " / ".join("-" if one is None else f"{self.trips(what, one):.1f}" for what, one in zip(whats, seen))
 
         singles = [trips(*(what for what in self.seen if what.startswith(kind))) for kind in ("write", "read", "there and back")]
-        stream = self.seen["stream"]
-        at_once = self.seen[f"{AT_ONCE} at once"][peer] / self.seen["connect"][peer]
+        stream, at_once = self.seen["stream"], self.seen[f"{AT_ONCE} at once"].get(peer)
+        of_tcp = f"{stream[peer] / stream['tcp']:.2f}" if "tcp" in stream else "-"
         return [self.setting.name(), peer, trips("connect", "connect, 4 channels"), *singles,
-                f"{stream[peer] / 1e9:.3f}, {stream[peer] / stream['tcp']:.2f}", f"{at_once:.1f}"]  # fmt: skip
+                f"{stream[peer] / 1e9:.3f}, {of_tcp}", f"{at_once / self.seen['connect'][peer]:.1f}" if at_once else "-"]  # fmt: skip
 
 
 HEAD = ["network", "of", "connect / 4 channels", "write {}", "read", "posted 32K / 2M", "stream GB/s, of tcp",
@@ -205,8 +229,24 @@ def print_summary(measured: list[Measurement], sizes: Sequence[int]) -> None:
     print("\nRound trips, unless the head says otherwise:\n")
     print("| " + " | ".join(HEAD).format(names) + " |\n|" + "---|" * len(HEAD))
     for measurement in measured:
-        for peer in PEERS:
+        for peer in measurement.given.peers:
             print("| " + " | ".join(measurement.summary(peer)) + " |")
+
+
+def chosen_peers(parser: argparse.ArgumentParser, given: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """What is measured, and what would be if it were here."""
+    missing = [peer for peer in PEERS if not PEERS[peer].interpreter()]
+    if given.peers is None and given.quick:
+        return ["tcpx", "tcp"], []
+    if given.peers is None:
+        return [peer for peer in PEERS if peer not in missing], missing
+    wanted = given.peers.split(",")
+    if unknown := [peer for peer in wanted if peer not in PEERS]:
+        parser.error(f"{', '.join(unknown)} is none of {', '.join(PEERS)}")
+    for peer in missing:
+        if peer in wanted:
+            parser.error(f"{peer} is not here: {PEERS[peer].hint}")
+    return [peer for peer in PEERS if peer == "tcpx" or peer in wanted], []
 
 
 def main() -> int:
@@ -218,6 +258,7 @@ def main() -> int:
     parser.add_argument("--mtu", type=int, action="append", metavar="BYTES", help="only these")
     parser.add_argument("--mbit", type=float, default=1000, metavar="N", help="rate of the links (default %(default)g)")
     parser.add_argument("--sockets", type=int, default=4, metavar="N", help="for data, of a connection (default %(default)s)")
+    parser.add_argument("--peers", metavar="LIST", help="beside tcpx, of tcp, nixl-ucx, mooncake (default: all that are here; quick: tcp)")
     parser.add_argument("--samples", type=int, metavar="N", help="of each time (default 5; quick: 2)")
     parser.add_argument("--streams", type=int, metavar="N", help="of each peer, in turns (default 3; quick: 1)")
     parser.add_argument("--stream-seconds", type=float, metavar="N", help="of a stream, after half as many (default 3; quick: 0.6)")
@@ -235,12 +276,15 @@ def main() -> int:
                 and any(abs(one.loss * 100 - percent) < 1e-9 for percent in given.loss or [one.loss * 100])]  # fmt: skip
     if not settings:
         parser.error("no setting has these; there are 0.2, 1, 10, 50, 100 ms, losses of 0, 0.01, 0.1, 1 %, MTU 1500, 9000")
+    given.peers, left_out = chosen_peers(parser, given)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a script would ignore it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sysctl("tcp_no_metrics_save", 1)  # a network is not known from the one before
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     cores = len(os.sched_getaffinity(0))
     print(f"# {given.mbit:g} Mbit/s, {given.sockets} data sockets, {congestion}, {cores} cores, user-space link")
+    for peer in left_out:
+        print(f"# without {peer}: {PEERS[peer].hint}")
     print("# every byte is compared", flush=True)
     done: list[Measurement] = []
     report: list[dict[str, Any]] = []
@@ -263,7 +307,7 @@ def main() -> int:
         print_summary(done, QUICK_SIZES if given.quick else SIZES)
     if given.json:
         given.json.write_text(json.dumps({"benchmark": "network_matrix", "machine": platform.platform(), "mbit": given.mbit,
-                                          "sockets": given.sockets, "settings": report}, indent=1))  # fmt: skip
+                                          "sockets": given.sockets, "peers": given.peers, "settings": report}, indent=1))  # fmt: skip
     print("PASSED: every byte is where it belongs")
     return 0
 

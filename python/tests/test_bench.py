@@ -46,7 +46,7 @@ def test_peers_sees_a_wrong_byte():
 
 @pytest.fixture(scope="module")
 def network():
-    """network_matrix, which finds network_ends beside it."""
+    """network_matrix, which finds the modules beside it."""
     sys.path.insert(0, str(BENCH))
     try:
         import network_matrix
@@ -102,9 +102,9 @@ def test_network_ends_compare_what_they_move(network, peer, monkeypatch):
 
 
 def test_network_content_says_where_it_belongs(network):
-    import network_ends
+    import network_places
 
-    seen = [network_ends.content(4096, seed) for seed in range(50)]
+    seen = [network_places.content(4096, seed) for seed in range(50)]
     assert len({memory.tobytes() for memory in seen}) == 50
     assert all(not np.array_equal(seen[0][:512], seen[0][at : at + 512]) for at in range(1, 3584))
 
@@ -128,6 +128,54 @@ def test_network_round_trips(network):
     assert measurement.trips("write 1048576 B", 0.01 + 1048576 / 1448 * 1500 * 8e-9) == pytest.approx(1.0)
     measurement.seen = {"connect": {"tcpx": 0.041}, "write 8 B": {"tcpx": 0.0119}, "stream": {"tcpx": 94.0, "tcp": 100.0}}
     assert [measurement.bar(what).endswith("MISSED") for what in measurement.seen] == [True, False, True]
+
+
+@pytest.fixture
+def without_others(network, monkeypatch):
+    for peer in ("nixl-ucx", "mooncake"):
+        monkeypatch.setattr(network.PEERS[peer], "interpreter", lambda: None)
+
+
+@pytest.mark.parametrize("quick, wanted, chosen, left_out", [
+    (False, None, ["tcpx", "tcp"], ["nixl-ucx", "mooncake"]),
+    (True, None, ["tcpx", "tcp"], []),
+    (False, "tcp", ["tcpx", "tcp"], []),
+    (False, "nixl-ucx", None, "nixl-ucx is not here: scripts/install_deps.sh --nixl"),
+    (False, "tcp,udp", None, "udp is none of tcpx, tcp, nixl-ucx, mooncake"),
+])  # fmt: skip
+def test_network_peers_that_are_here(network, without_others, capsys, quick, wanted, chosen, left_out):
+    parser, given = argparse.ArgumentParser(), argparse.Namespace(quick=quick, peers=wanted)
+    if chosen is None:
+        with pytest.raises(SystemExit):
+            network.chosen_peers(parser, given)
+        assert left_out in capsys.readouterr().err
+    else:
+        assert network.chosen_peers(parser, given) == (chosen, left_out)
+
+
+def test_a_network_peer_is_beside_ours(network):
+    given = argparse.Namespace(mbit=1000, peers=["tcpx", "nixl-ucx"])
+    measurement = network.Measurement(network.Setting(rtt_ms=10), given)
+    measurement.seen = {
+        "connect": {"tcpx": 0.02, "nixl-ucx": 0.05},
+        "connect, 4 channels": {"tcpx": 0.02},
+        "stream": {"tcpx": 90e6, "nixl-ucx": 60e6},
+        "64 at once": {"tcpx": 0.02},
+    }
+    words = [line.split() for line in measurement.table().splitlines()]
+    assert words[1][:6] == ["connect", "20.00", "2.0", "50.00", "5.0", "2.50"]
+    assert "-" in words[2] and words[3][:6] == ["stream", "0.090", "GB/s", "0.060", "GB/s", "1.50"]
+    assert measurement.summary("nixl-ucx")[-1] == "-"
+
+
+def test_releases_are_ordered_by_number(network, tmp_path):
+    import network_places
+
+    assert network_places.newest_interpreter(tmp_path) is None
+    for release in ("0.9.0", "0.10.1"):
+        (tmp_path / release / "bin").mkdir(parents=True)
+        (tmp_path / release / "bin/python3").touch()
+    assert network_places.newest_interpreter(tmp_path) == str(tmp_path / "0.10.1/bin/python3")
 
 
 def test_network_matrix_names_its_settings():
