@@ -49,21 +49,27 @@ Status FollowingDispatcher::check(const ChunkName& name) {
 }
 
 Status FollowingDispatcher::finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint) {
-  for (const ChunkEnd& end : ends) end_if_complete(parts_.transfers.count(end));
+  for (const ChunkEnd& end : ends) {
+    end_if_complete(parts_.transfers.count(end));
+    delivered_[channel].untold_bytes += end.bytes;
+  }
   delivered_[channel].chunks += ends.size();
   if (parts_.sender_places) tell_deliveries(channel);
   return Status::ok();
 }
 
-// A few at a time, and what the sender may be waiting for. A link that is broken shows where something is wanted of it.
+// Small ones a few at a time; long ones each, because the sender knows a slow channel by the time that its first ones take; and
+// what the sender may be waiting for. A link that is broken shows where something is wanted of it.
 void FollowingDispatcher::tell_deliveries(size_t channel) {
-  constexpr uint64_t kAtATime = ChunkRouter::kFirstChunks;
+  constexpr uint64_t kAtATime = ChunkRouter::kFirstChunks, kLongBytes = 128u << 10;
   Deliveries& delivered = delivered_[channel];
   const bool more_comes = !granted_[channel].empty() || parts_.channels[channel].in_flight() > 0;
-  if (more_comes && delivered.chunks - delivered.told < kAtATime) return;
+  if (more_comes && delivered.chunks - delivered.told < kAtATime && delivered.untold_bytes < kLongBytes) return;
   std::array<std::byte, kMaxPeerMessageBytes> text;
   const Delivered said{.chunks = delivered.chunks, .channel = static_cast<uint32_t>(channel), .reserved = 0};
-  if (parts_.peer->post(FrameType::kDelivered, encode_delivered(text, said)).is_ok()) delivered.told = delivered.chunks;
+  if (!parts_.peer->post(FrameType::kDelivered, encode_delivered(text, said)).is_ok()) return;
+  delivered.told = delivered.chunks;
+  delivered.untold_bytes = 0;
 }
 
 void FollowingDispatcher::end_if_complete(Transfer& transfer) {

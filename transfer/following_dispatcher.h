@@ -35,6 +35,7 @@ class FollowingDispatcher final : public ChunkDispatcher {
   struct Deliveries {
     uint64_t chunks = 0;  // in place
     uint64_t told = 0;    // of them
+    uint64_t untold_bytes = 0;
   };
 
   Status check(const ChunkName& name);
