@@ -39,7 +39,7 @@ Result<std::vector<Handle>> receive_handles(BootstrapChannel& peer, size_t count
 }
 
 Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devices, std::optional<ConnectingHalf> connecting,
-                                   std::optional<AcceptingHalf> accepting, bool accepts_first, const HandshakeWait& wait) {
+                                   std::optional<AcceptingHalf> accepting, PairingOrder order, const HandshakeWait& wait) {
   TCPX_ASSIGN_OR_RETURN(const auto nics, nics_of(plugin, devices));
   std::unique_ptr<PairingEnd> connects, accepts;
   if (connecting) connects = connecting_end(plugin, devices, nics, std::move(*connecting), wait);
@@ -51,7 +51,7 @@ Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devi
   };
   std::vector<Way> ways;  // that are not over
   if (connects) ways.push_back({connects.get(), &paired.sending});
-  if (accepts) ways.insert(accepts_first ? ways.begin() : ways.end(), {accepts.get(), &paired.receiving});
+  if (accepts) ways.insert(order.accepts_first ? ways.begin() : ways.end(), {accepts.get(), &paired.receiving});
 
   // What comes when nothing is due any more is for others.
   const auto hear = [&]() -> Status {
@@ -76,7 +76,7 @@ Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devi
       if (over) {
         TCPX_ASSIGN_OR_RETURN(*way->standing, way->end->take());
         way = ways.erase(way);
-      } else if (plugin.steers_flows()) {
+      } else if (order.in_turn || plugin.steers_flows()) {
         break;
       } else {
         ++way;

@@ -12,7 +12,7 @@
 //   connects; made, again              ->
 //                                  <-  accepted; handles of those to be tried again
 //
-// Two directions are paired side by side. Where the plugin steers flows (NetPlugin::steers_flows) a channel has its NIC for a reason:
+// Two directions are paired side by side, unless an end wants them in turn. Where the plugin steers flows (NetPlugin::steers_flows) a channel has its NIC for a reason:
 // all must stand, as they are given, and one direction goes behind the other, because a plugin's connect may wait for the other
 // end's accept.
 #pragma once
@@ -60,11 +60,16 @@ struct PairedHalves {
   std::vector<PairedChannel> sending, receiving;
 };
 
+/// What goes behind what, of two directions.
+struct PairingOrder {
+  bool accepts_first = false;  ///< true at one end
+  bool in_turn = false;        ///< one direction goes behind the other, as with a plugin that steers flows; the same at both ends
+};
+
 /// Both ends call it; `wait.peer` must be set. Both must have the same number of channels.
-/// @param accepts_first of both directions, which matters where one goes behind the other: true at one end
 /// @return for each half those that stand, at least one, the same at both ends in the same order; else the first error, which names
 /// each pair that was tried with its reason; kProtocol when the peer says something that cannot be.
 Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devices, std::optional<ConnectingHalf> connecting,
-                                   std::optional<AcceptingHalf> accepting, bool accepts_first, const HandshakeWait& wait);
+                                   std::optional<AcceptingHalf> accepting, PairingOrder order, const HandshakeWait& wait);
 
 }  // namespace tcpx

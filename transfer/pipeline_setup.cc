@@ -12,6 +12,7 @@
 
 #include "base/environment.h"
 #include "base/link_state.h"
+#include "base/route.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -63,7 +64,7 @@ Result<std::vector<std::string>> nics_in(const Parameters& theirs, size_t channe
   return Status(Code::kProtocol, kOpen, concat("the peer does not name the NICs of its ", channels, " channels"));
 }
 
-constexpr const char* kHalf = "half";
+constexpr const char *kHalf = "half", *kInTurn = "in turn", *kYes = "yes";
 
 // Told by each end of itself.
 std::string_view name_of(const PipelineOpening::Halves& halves) {
@@ -195,8 +196,24 @@ Result<PipelineOpening> PipelineOpening::begin(NetPlugin& plugin, ChannelDevices
   return opening;
 }
 
+// A NIC that leads to the peer but is not the kernel's choice. Data sockets are then bound to it, and hear only what comes in by it.
+// Hosts of which each NIC answers for the addresses of all must learn from who connects where that one is to be found: which they do
+// not where both look for each other at the same moment.
+bool PipelineOpening::wants_turns(const BootstrapChannel& peer) const {
+  const auto usual = find_route(peer.peer(), nullptr);
+  if (!usual.is_ok() || usual->local) return false;
+  const auto nics = nics_of(*plugin_, devices_);
+  return nics.is_ok() && std::any_of(nics->begin(), nics->end(), [&](const std::string& nic) {
+           if (nic == usual->interface) return false;
+           const auto through = find_route(peer.peer(), nullptr, nic);
+           return through.is_ok() && !through->local;
+         });
+}
+
 Status PipelineOpening::tell(BootstrapChannel& peer, Deadline deadline) const {
-  TCPX_RETURN_IF_ERROR(peer.send_parameters(mine_, deadline));
+  Parameters said = mine_;
+  said.emplace(kInTurn, wants_turns(peer) ? kYes : "no");
+  TCPX_RETURN_IF_ERROR(peer.send_parameters(said, deadline));
   return listeners_.empty() ? Status::ok() : peer.send_handles(handles_of(listeners_), deadline);
 }
 
@@ -227,6 +244,8 @@ Status PipelineOpening::hear(BootstrapChannel& peer, size_t told, Deadline deadl
   TCPX_ASSIGN_OR_RETURN(const auto theirs, peer.receive_parameters(deadline));
   TCPX_RETURN_IF_ERROR(compare_parameters(mine_, theirs, kMustMatch));
   TCPX_RETURN_IF_ERROR(check_half(theirs));
+  const auto turns = theirs.find(kInTurn);
+  in_turn_ = wants_turns(peer) || (turns != theirs.end() && turns->second == kYes);
   TCPX_ASSIGN_OR_RETURN(const auto longest, number_of(theirs, kLongestChunk));
   for (const Direction direction : directions_of(halves_)) {
     PipelineOptions& options = direction == Direction::kSend ? *halves_.send : *halves_.recv;
@@ -256,7 +275,7 @@ Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wai
     if (*options) (*options)->sender_places = links.sender_places && !(*options)->failover;
   }
   TCPX_ASSIGN_OR_RETURN(auto paired, pair_channels(*plugin_, devices_, std::move(connecting), std::move(accepting),
-                                                   halves_.recv_first, wait));
+                                                   {.accepts_first = halves_.recv_first, .in_turn = in_turn_}, wait));
   Opened opened;
   if (halves_.send) {
     std::vector<ChannelParts> channels;

@@ -95,6 +95,7 @@ class PipelineOpening {
   PipelineOpening(NetPlugin& plugin, ChannelDevices devices, Halves halves, Parameters mine)
       : plugin_(&plugin), devices_(std::move(devices)), halves_(std::move(halves)), mine_(std::move(mine)) {}
   Status check_half(const Parameters& theirs) const;
+  bool wants_turns(const BootstrapChannel& peer) const;
 
   NetPlugin* plugin_;
   ChannelDevices devices_;
@@ -102,6 +103,7 @@ class PipelineOpening {
   Parameters mine_;
   std::vector<Listener> listeners_;
   ConnectingHalf theirs_;
+  bool in_turn_ = false;  // an end wants it so
 };
 
 /// The whole of it for the receiving half alone. `wait.peer` must be set. @return errors as of each step

@@ -39,14 +39,14 @@ class ChannelPairing : public ::testing::Test {
   Paired connect_to(const ChannelDevices& from, std::vector<std::string> peer_nics, const HandshakeWait& wait) {
     ConnectingHalf half{.peer_nics = std::move(peer_nics), .handles = {}};
     TCPX_ASSIGN_OR_RETURN(half.handles, receive_handles(*wait.peer, from.size(), wait.deadline));
-    TCPX_ASSIGN_OR_RETURN(auto paired, pair_channels(*plugin_, from, std::move(half), {}, false, wait));
+    TCPX_ASSIGN_OR_RETURN(auto paired, pair_channels(*plugin_, from, std::move(half), {}, {}, wait));
     return std::move(paired.sending);
   }
   Paired accept(const ChannelDevices& at, Deadline deadline = soon()) {
     AcceptingHalf half{must(listen_all(*plugin_, at))};
     TCPX_RETURN_IF_ERROR(ends_.b.send_handles(handles_of(half.listeners), deadline));
-    TCPX_ASSIGN_OR_RETURN(
-        auto paired, pair_channels(*plugin_, at, {}, std::move(half), true, {.deadline = deadline, .peer = &ends_.b}));
+    TCPX_ASSIGN_OR_RETURN(auto paired, pair_channels(*plugin_, at, {}, std::move(half), {.accepts_first = true},
+                                                     {.deadline = deadline, .peer = &ends_.b}));
     return std::move(paired.receiving);
   }
   /// Both ends, whose comms are then in `sent_` and `received_`.
@@ -166,6 +166,20 @@ TEST_F(ChannelPairing, ANetworkThatIsAwayForAMomentIsWaitedFor) {
   fake_->way = [&](int from, int to) { return from == to && away.expired(); };
   pair({0, 1}, {0, 1}, Deadline::after(milliseconds(1600)));
   EXPECT_EQ(standing(), Pairs({{0, 0}, {1, 1}}));
+}
+
+TEST_F(ChannelPairing, DirectionsGoInTurnWhereAnEndWantsIt) {
+  for (const bool in_turn : {true, false}) {
+    const uint64_t before = fake_->calls(testing::Call::kConnect);
+    const auto listeners = must(listen_all(*plugin_, ChannelDevices{0}));
+    // Nobody comes to this end, so that its own connect is not due.
+    const auto paired = pair_channels(*plugin_, {0}, ConnectingHalf{.peer_nics = nics({0}), .handles = handles_of(listeners)},
+                                      AcceptingHalf{must(listen_all(*plugin_, ChannelDevices{1}))},
+                                      {.accepts_first = true, .in_turn = in_turn},
+                                      {.deadline = Deadline::after(milliseconds(50)), .peer = &ends_.a});
+    EXPECT_FALSE(paired.is_ok());
+    EXPECT_EQ(fake_->calls(testing::Call::kConnect) > before, !in_turn);
+  }
 }
 
 TEST_F(ChannelPairing, AnAcceptThatFailsLeavesItsChannelOutAtBothEnds) {

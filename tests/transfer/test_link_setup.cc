@@ -267,6 +267,7 @@ constexpr int kFramesBeforeComms = 4, kFramesOfAnEnd = 7;
 
 TEST_F(LinkSetupTest, AConnectionThatBreaksAtAnyStepEndsBothEndsAtOnce) {
   testing::allow_log("TCPX_E_PEER_GONE: connect");
+  testing::allow_log("TCPX_E_PEER_GONE: getpeername");
   auto listener = listen_tcp(SocketAddress::loopback(0), 4).value();
   const SocketAddress address = local_address(listener.get()).value();
   for (const bool of_connector : {true, false}) {
