@@ -75,4 +75,9 @@ Result<Route> find_route(const SocketAddress& target, const SocketAddress* sourc
   return route;
 }
 
+bool must_bind(const std::string& nic, const Result<Route>& usual, const Result<Route>& through) {
+  if (!usual.is_ok() || usual->local || usual->interface == nic) return false;
+  return through.is_ok() && !through->local;
+}
+
 }  // namespace tcpx

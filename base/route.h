@@ -21,4 +21,8 @@ struct Route {
 /// @return kPeerGone when there is no route
 Result<Route> find_route(const SocketAddress& target, const SocketAddress* source, const std::string& through = {});
 
+/// Pure: whether a socket must be bound to `nic` in order to leave by it, because it leads to the target but is not the kernel's choice.
+/// @param usual the kernel's way to the target; `through`: its way by `nic`
+bool must_bind(const std::string& nic, const Result<Route>& usual, const Result<Route>& through);
+
 }  // namespace tcpx

@@ -196,24 +196,23 @@ Result<PipelineOpening> PipelineOpening::begin(NetPlugin& plugin, ChannelDevices
   return opening;
 }
 
-// A NIC that leads to the peer but is not the kernel's choice. Data sockets are then bound to it, and hear only what comes in by it.
+// Data sockets that are bound to their NIC hear only what comes in by it.
 // Hosts of which each NIC answers for the addresses of all must learn from who connects where that one is to be found: which they do
 // not where both look for each other at the same moment.
 bool PipelineOpening::wants_turns(const BootstrapChannel& peer) const {
-  const auto usual = find_route(peer.peer(), nullptr);
-  if (!usual.is_ok() || usual->local) return false;
   const auto nics = nics_of(*plugin_, devices_);
-  return nics.is_ok() && std::any_of(nics->begin(), nics->end(), [&](const std::string& nic) {
-           if (nic == usual->interface) return false;
-           const auto through = find_route(peer.peer(), nullptr, nic);
-           return through.is_ok() && !through->local;
-         });
+  if (!nics.is_ok()) return false;
+  const auto usual = find_route(peer.peer(), nullptr);
+  const std::set<std::string> each(nics->begin(), nics->end());
+  return std::any_of(each.begin(), each.end(), [&](const std::string& nic) {
+    return must_bind(nic, usual, find_route(peer.peer(), nullptr, nic));
+  });
 }
 
-Status PipelineOpening::tell(BootstrapChannel& peer, Deadline deadline) const {
-  Parameters said = mine_;
-  said.emplace(kInTurn, wants_turns(peer) ? kYes : "no");
-  TCPX_RETURN_IF_ERROR(peer.send_parameters(said, deadline));
+Status PipelineOpening::tell(BootstrapChannel& peer, Deadline deadline) {
+  in_turn_ = wants_turns(peer);
+  mine_.emplace(kInTurn, in_turn_ ? kYes : "no");
+  TCPX_RETURN_IF_ERROR(peer.send_parameters(mine_, deadline));
   return listeners_.empty() ? Status::ok() : peer.send_handles(handles_of(listeners_), deadline);
 }
 
@@ -245,7 +244,7 @@ Status PipelineOpening::hear(BootstrapChannel& peer, size_t told, Deadline deadl
   TCPX_RETURN_IF_ERROR(compare_parameters(mine_, theirs, kMustMatch));
   TCPX_RETURN_IF_ERROR(check_half(theirs));
   const auto turns = theirs.find(kInTurn);
-  in_turn_ = wants_turns(peer) || (turns != theirs.end() && turns->second == kYes);
+  in_turn_ |= turns != theirs.end() && turns->second == kYes;
   TCPX_ASSIGN_OR_RETURN(const auto longest, number_of(theirs, kLongestChunk));
   for (const Direction direction : directions_of(halves_)) {
     PipelineOptions& options = direction == Direction::kSend ? *halves_.send : *halves_.recv;

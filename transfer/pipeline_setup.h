@@ -76,7 +76,7 @@ class PipelineOpening {
   /// Listens on every device, if it receives. @return the plugin's error; kInvalidArgument
   static Result<PipelineOpening> begin(NetPlugin& plugin, ChannelDevices devices, Halves halves);
   /// Tells the peer the settings, and the handles.
-  Status tell(BootstrapChannel& peer, Deadline deadline) const;
+  Status tell(BootstrapChannel& peer, Deadline deadline);
   /// More channels than were told: listens for the rest and tells the peer their handles.
   Status add_channels(ChannelDevices devices, BootstrapChannel& peer, Deadline deadline);
   /// Hears what the peer's `tell` and `add_channels` say, and compares. @param told channels that the peer's `tell` is about

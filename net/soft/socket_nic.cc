@@ -40,11 +40,6 @@ unsigned arrival_index(int fd, int level, int wish, int question, int answer, In
 
 }  // namespace
 
-bool must_bind(const std::string& nic, const Result<Route>& usual, const Result<Route>& through) {
-  if (!usual.is_ok() || usual->local || usual->interface == nic) return false;
-  return through.is_ok() && !through->local;
-}
-
 std::string nic_to_bind(const std::string& nic, const SocketAddress& target, const SocketAddress& source) {
   return must_bind(nic, find_route(target, &source), find_route(target, &source, nic)) ? nic : "";
 }

@@ -14,9 +14,6 @@
 
 namespace tcpx::soft {
 
-/// Pure choice. @param usual the kernel's way to the target; `through`: its way by `nic`
-bool must_bind(const std::string& nic, const Result<Route>& usual, const Result<Route>& through);
-
 /// `nic` when a socket from `source` to `target` must be bound to it in order to use it; "" when not, and when the kernel does not
 /// tell.
 std::string nic_to_bind(const std::string& nic, const SocketAddress& target, const SocketAddress& source);
