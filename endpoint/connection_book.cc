@@ -38,7 +38,6 @@ Status ConnectionBook::listen() {
                             // For good: this is a thread of ours, which may also close what it has made.
                             MemoryOps& memory = *parts_.endpoint.memory;
                             if (memory.has_gpu()) (void)memory.set_current_device(parts_.config.gpu_idx);
-                            const CurrentGpu gpu(memory, parts_.config.gpu_idx);
                             return set_up_link(std::move(channel), false, link_setup(parts_.identity, &gives_way), deadline);
                           },
                       .admit = [this](LinkParts link) { return add(std::move(link), {}, true)->id; }});

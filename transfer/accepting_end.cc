@@ -46,7 +46,7 @@ class AcceptingEnd : public PairingEnd {
     return Status::ok();
   }
 
-  // Of a connect that has been answered the accept is a matter of a moment.
+  // Once a connect has been answered, its accept takes a moment.
   bool waits_for_comms() {
     if (comms_->all_answered()) return false;
     if (!made_there_) return true;

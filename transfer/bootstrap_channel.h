@@ -46,7 +46,7 @@ struct ChannelWatch {
 /// A socket that goes on with another protocol.
 struct DetachedSocket {
   UniqueFd socket;
-  /// Of the peer's last frame, which is first in the socket (`decode_last`); null when it has come.
+  /// It takes in the peer's last frame, which is first in the socket (`decode_last`); null when that has come.
   std::optional<FrameAssembler> last_frame;
 };
 
@@ -117,7 +117,7 @@ class BootstrapChannel {
   /// @return kProtocol: there are frames that this end has not asked for, or peer messages not sent yet; the peer's report
   /// when it has finished instead. After an error only `finish` is left.
   Result<UniqueFd> detach(Deadline deadline);
-  /// The same without waiting: the peer, which may still fail, says so in the frame that is left to read.
+  /// As `detach`, but it does not wait: a peer that fails yet says so in the frame that is left to read.
   Result<DetachedSocket> detach_at_once(Deadline deadline);
 
  private:

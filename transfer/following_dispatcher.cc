@@ -49,20 +49,18 @@ Status FollowingDispatcher::check(const ChunkName& name) {
 }
 
 Status FollowingDispatcher::finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint) {
-  for (const ChunkEnd& end : ends) {
-    end_if_complete(parts_.transfers.count(end));
-    delivered_[channel].untold_bytes += end.bytes;
-  }
-  delivered_[channel].chunks += ends.size();
-  if (parts_.sender_places) tell_deliveries(channel);
+  for (const ChunkEnd& end : ends) end_if_complete(parts_.transfers.count(end));
+  if (parts_.sender_places) tell_deliveries(channel, ends);
   return Status::ok();
 }
 
 // Small ones a few at a time; long ones each, because the sender knows a slow channel by the time that its first ones take; and
 // what the sender may be waiting for. A link that is broken shows where something is wanted of it.
-void FollowingDispatcher::tell_deliveries(size_t channel) {
+void FollowingDispatcher::tell_deliveries(size_t channel, std::span<const ChunkEnd> ends) {
   constexpr uint64_t kAtATime = ChunkRouter::kFirstChunks, kLongBytes = 128u << 10;
   Deliveries& delivered = delivered_[channel];
+  delivered.chunks += ends.size();
+  for (const ChunkEnd& end : ends) delivered.untold_bytes += end.bytes;
   const bool more_comes = !granted_[channel].empty() || parts_.channels[channel].in_flight() > 0;
   if (more_comes && delivered.chunks - delivered.told < kAtATime && delivered.untold_bytes < kLongBytes) return;
   std::array<std::byte, kMaxPeerMessageBytes> text;

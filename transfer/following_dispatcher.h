@@ -44,7 +44,7 @@ class FollowingDispatcher final : public ChunkDispatcher {
   Status take_regrant(const Regrant& regrant);
   Status take_received(uint64_t number);
   Status queue(size_t channel, const ChunkName& name);
-  void tell_deliveries(size_t channel);
+  void tell_deliveries(size_t channel, std::span<const ChunkEnd> ends);
 
   uint64_t count_chunks(uint64_t transfer_bytes) const {
     return ChunkPlan::make(transfer_bytes, parts_.chunk_bytes, parts_.longest_chunk_bytes, granted_.size())->count();

@@ -44,6 +44,16 @@ Status check_channel(uint32_t channel, uint32_t channels) {
   return bad(concat("channel ", channel, " of ", channels));
 }
 
+// A message of fixed size that names one channel.
+template <class T>
+Result<T> decode_of_channel(std::span<const std::byte> payload, uint32_t channels, const char* what) {
+  T message{};
+  TCPX_ASSIGN_OR_RETURN(const auto rest, take(payload, message));
+  if (!rest.empty()) return bad(concat(rest.size(), " bytes behind ", what));
+  TCPX_RETURN_IF_ERROR(check_channel(message.channel, channels));
+  return message;
+}
+
 }  // namespace
 
 Result<Grant> decode_grant(std::span<const std::byte> payload, uint32_t channels) {
@@ -57,19 +67,11 @@ Result<Grant> decode_grant(std::span<const std::byte> payload, uint32_t channels
 }
 
 Result<Regrant> decode_regrant(std::span<const std::byte> payload, uint32_t channels) {
-  Regrant regrant{};
-  TCPX_ASSIGN_OR_RETURN(const auto rest, take(payload, regrant));
-  if (!rest.empty()) return bad(concat(rest.size(), " bytes behind a regrant"));
-  TCPX_RETURN_IF_ERROR(check_channel(regrant.channel, channels));
-  return regrant;
+  return decode_of_channel<Regrant>(payload, channels, "a regrant");
 }
 
 Result<Delivered> decode_delivered(std::span<const std::byte> payload, uint32_t channels) {
-  Delivered delivered{};
-  TCPX_ASSIGN_OR_RETURN(const auto rest, take(payload, delivered));
-  if (!rest.empty()) return bad(concat(rest.size(), " bytes behind a count of deliveries"));
-  TCPX_RETURN_IF_ERROR(check_channel(delivered.channel, channels));
-  return delivered;
+  return decode_of_channel<Delivered>(payload, channels, "a count of deliveries");
 }
 
 Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint32_t channels) {
