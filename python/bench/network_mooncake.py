@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from network_places import PATIENCE, RemoteEnd, newest_interpreter
+from network_places import RemoteEnd, newest_interpreter, wait_while
 
 FOLDER = Path(__file__).resolve().parents[2] / "build/mooncake"
-_PAUSE = 50e-6  # seconds between two looks at a transfer
 
 
 def own_address() -> str:
@@ -30,14 +29,14 @@ class Transfer:
     def __init__(self, engine: Any, batch: int) -> None:
         self.engine, self.batch = engine, batch
 
+    def pending(self) -> bool:
+        self.state = self.engine.transfer_check_status(self.batch)
+        return bool(self.state == 0)
+
     def wait(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while (state := self.engine.transfer_check_status(self.batch)) == 0:
-            if time.monotonic() > end:
-                raise TimeoutError("a transfer of Mooncake does not end")
-            time.sleep(_PAUSE)
-        if state < 0:
-            raise RuntimeError(f"a transfer of Mooncake ended with {state}")
+        wait_while(self.pending, seconds, "a transfer of Mooncake does not end")
+        if self.state < 0:
+            raise RuntimeError(f"a transfer of Mooncake ended with {self.state}")
 
 
 class MooncakeEnd(RemoteEnd):

@@ -13,13 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from network_places import PATIENCE, RemoteEnd, newest_interpreter
+from network_places import PATIENCE, RemoteEnd, newest_interpreter, wait_while
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "integrations/nixl"))
 import wheel  # noqa: E402
-
-_PAUSE = 50e-6  # seconds between two looks at a transfer: a loop without a pause takes a core from the agents' threads
 
 
 class Transfer:
@@ -29,13 +27,13 @@ class Transfer:
         self.agent, self.handle = agent, handle
         self.state = agent.transfer(handle)
 
-    def wait(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while self.state == "PROC":
-            if time.monotonic() > end:
-                raise TimeoutError("a transfer of NIXL does not end")
-            time.sleep(_PAUSE)
+    def pending(self) -> bool:
+        if self.state == "PROC":
             self.state = self.agent.check_xfer_state(self.handle)
+        return bool(self.state == "PROC")
+
+    def wait(self, seconds: float) -> None:
+        wait_while(self.pending, seconds, "a transfer of NIXL does not end")
         self.agent.release_xfer_handle(self.handle)
         if self.state != "DONE":
             raise RuntimeError(f"a transfer of NIXL ended with {self.state}")

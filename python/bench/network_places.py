@@ -9,6 +9,7 @@ import itertools
 import re
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,15 @@ def content(nbytes: int, seed: int) -> np.ndarray:
     """What is at each offset of the memory with this number."""
     mixed = (np.arange(nbytes, dtype=np.uint32) + np.uint32(seed * 7919 % 2**32)) * np.uint32(2654435761)
     return (mixed >> np.uint32(15)).astype(np.uint8)
+
+
+def wait_while(condition: Callable[[], bool], seconds: float, what: str, pause: float = 50e-6) -> None:
+    """Looks at it again and again. The pause leaves the core to the threads of what is waited for."""
+    end = time.monotonic() + seconds
+    while condition():
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(pause)
 
 
 def newest_interpreter(folder: Path) -> str | None:
@@ -145,11 +155,8 @@ class RemoteEnd(End):
 
     def accept(self, count: int) -> None:
         """Until the first write of a connection is here, and right."""
-        end = time.monotonic() + PATIENCE
-        while not np.array_equal(self.greeting, self.greeting_content):
-            if time.monotonic() > end:
-                raise TimeoutError("the first write of a connection is not here, or wrong")
-            time.sleep(1e-3)
+        wait_while(lambda: not np.array_equal(self.greeting, self.greeting_content), PATIENCE,
+                   "the first write of a connection is not here, or wrong", 1e-3)  # fmt: skip
         self.greeting[:] = 0
 
     def allocate(self, count: int, nbytes: int) -> list[int]:
