@@ -42,6 +42,7 @@ if [[ ! -e $root/etc/tcpx-bare ]]; then
   rm -f "$root.log"
   touch "$root/etc/tcpx-bare"
 fi
+chmod 0755 "$root" # tests run programs as an ordinary user, to whom a folder of mktemp's, as the root, would hide every library
 # As Debian's installer writes it; debootstrap leaves names of this host to others.
 printf '%s\n' '127.0.0.1 localhost' "127.0.1.1 $(uname -n)" '::1 localhost ip6-localhost ip6-loopback' >"$root/etc/hosts"
 # How this machine gets at packages and wheels, and whom it trusts.
