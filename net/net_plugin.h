@@ -11,7 +11,8 @@
 // Rules for callers, which every known plugin needs (the numbers are those of the traps in the tests):
 //  - set the device's GPU current before listen, try_connect, try_accept and register_memory (27);
 //  - test only the oldest request of a comm that is not done, and each one only until it is done (9, 10);
-//  - at most kQueueDepth requests per comm; a receive holds its place until consumed (11);
+//  - at most queue_depth() requests per comm, a receive holds its place until consumed, and no more than kQueueDepth while one of
+//    them is a receive of CUDA memory (11);
 //  - test sends too: with some plugins nothing moves otherwise (8);
 //  - consume every receive exactly once, in order, including zero-size ones (18, 19, 20);
 //  - close only after the peer has acknowledged out of band, and with no request outstanding (13, 36).
@@ -114,6 +115,9 @@ class NetPlugin {
   /// GPUDirect-TCPX. It must then come over the NIC that RxDM has for that GPU, the nearest one, and nothing can be received
   /// into host memory.
   virtual bool steers_flows() const { return false; }
+
+  /// Requests that a comm takes at once, at least kQueueDepth.
+  virtual uint32_t queue_depth() const { return kQueueDepth; }
 
   virtual Result<int> device_count() = 0;
   virtual Result<DeviceProperties> properties(int dev) = 0;

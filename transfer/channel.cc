@@ -7,13 +7,20 @@
 
 namespace tcpx {
 
+uint32_t default_window(const NetPlugin& plugin, Direction direction) {
+  const uint32_t depth = plugin.queue_depth();
+  // GPUDirect-TCPX frees a send's place only when test reports it, and its direct consumers keep four in reserve (UCCL p2p/tcpx).
+  return direction == Direction::kSend && depth == kQueueDepth ? depth - 4 : depth;
+}
+
 Channel::Channel(Comm comm, const ReceiveParts& receive, const Clock& clock, const ChannelLimits& limits)
     : comm_(std::move(comm)),
       receive_(receive),
       clock_(clock),
       limits_(limits),
       fifo_(comm_.direction(), limits.window),
-      asker_{.connection = limits.connection} {
+      asker_{.connection = limits.connection},
+      finished_(limits.window) {
   now_ = last_advance_ = clock_.now();
 }
 
@@ -22,7 +29,8 @@ Channel::~Channel() {
 }
 
 bool Channel::try_post(const ChunkWork& work) {
-  if (!has_room()) return false;
+  const bool bounced = direction() == Direction::kRecv && work.type == MemoryType::kCuda;
+  if (!has_room() || (fifo_.held() >= kQueueDepth && (bounced || after_cuda_ > fifo_.begin()))) return false;
   now_ = clock_.now();
   const auto share = take_share(work.chunk.bytes);
   if (!share) {
@@ -46,6 +54,8 @@ bool Channel::try_post(const ChunkWork& work) {
               .posted_at = now_,
               .share = *share,
               .trace = TraceRange(name, work.chunk.bytes)});
+  held_bytes_ += work.chunk.bytes;
+  if (bounced) after_cuda_ = fifo_.end();
   last_advance_ = now_;
   return true;
 }
@@ -201,6 +211,7 @@ void Channel::finish_oldest(ChunkState from, ChunkState to) {
   Flight& flight = *fifo_.oldest(from);
   flight.trace.end();
   give_back(flight.share);
+  held_bytes_ -= flight.work.chunk.bytes;
   finished_[finished_count_++] = {.transfer = flight.work.transfer, .bytes = flight.work.chunk.bytes};
   fifo_.advance(from, to);
 }

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/trace_range.h"
@@ -32,17 +33,21 @@ namespace tcpx {
 
 enum class TransferId : uint64_t {};
 
-inline constexpr uint32_t kDefaultRecvWindow = kQueueDepth;
-/// GPUDirect-TCPX frees a send slot only when test reports it, and its direct consumers keep four in reserve (UCCL p2p/tcpx).
-inline constexpr uint32_t kDefaultSendWindow = 12;
+/// ChannelLimits::window; those of long chunks need not be many.
+inline constexpr uint64_t kManyRequestsBytes = 16 * 1024 * 1024;
 /// Also the default NCCL_DYNAMIC_CHUNK_SIZE: a request of at most chunk size x sockets leaks no page of the vendor's pool (18).
 inline constexpr uint32_t kDefaultChunkBytes = 512 * 1024;
 /// Of long transfers over a plugin that loses none: 16 MiB and more in longer chunks move 1.2 to 1.5 times as fast over one channel and
 /// cost less (docs/field_notes.md).
 inline constexpr uint32_t kLongestChunkBytes = 2 * 1024 * 1024;
 
+/// Requests that suit a plugin.
+uint32_t default_window(const NetPlugin& plugin, Direction direction);
+
 struct ChannelLimits {
-  uint32_t window = kDefaultRecvWindow;  ///< requests held at once, 1 ... kQueueDepth
+  /// Requests held at once, 1 ... NetPlugin::queue_depth; 0: default_window. More than kQueueDepth only while they have fewer bytes
+  /// than kManyRequestsBytes together, and none of them is a receive of CUDA memory.
+  uint32_t window = 0;
   /// Work is waiting and nothing advances for this long: the channel fails with kTimeout and logs its flight record.
   Duration stall_limit = std::chrono::seconds(30);
   /// GPUDirect-TCPX says "peer gone" once when it sees the end of the control stream behind the last message, and then delivers
@@ -63,6 +68,7 @@ struct ChunkWork {
   Chunk chunk;
   std::byte* data = nullptr;  ///< begin of the chunk
   MemoryHandle memory{};
+  MemoryType type = MemoryType::kHost;
   int tag = 0;
 };
 
@@ -98,7 +104,9 @@ class Channel {
   Direction direction() const { return comm_.direction(); }
   Comm& comm() { return comm_; }
 
-  bool has_room() const { return state_ == State::kOpen && fifo_.has_room(); }
+  bool has_room() const {
+    return state_ == State::kOpen && fifo_.has_room() && (fifo_.held() < kQueueDepth || held_bytes_ < kManyRequestsBytes);
+  }
   /// @return false: no room, no share of the budget, the plugin said "not now", or the channel has failed; the chunk is still the
   /// caller's.
   bool try_post(const ChunkWork& work);
@@ -170,11 +178,13 @@ class Channel {
   const Clock& clock_;
   ChannelLimits limits_;
   InflightFifo<Flight> fifo_;
+  uint64_t held_bytes_ = 0;
+  uint64_t after_cuda_ = 0;  // number behind the latest receive of CUDA memory
   // The batch under way: the first `batch_blocks_` blocks, of the arrived chunks numbered below `gathered_end_`. Reused for ever.
   // A block takes its 32 KiB at its first use, so a sender has none, a receiver that gets one message at a time has one of them,
   // and only one whose whole window has arrived between two calls has all, 512 KiB.
   std::array<DescriptorBlock, kMaxBatchBlocks> blocks_;
-  static_assert(kMaxBatchBlocks >= kQueueDepth, "a whole window fits into one batch");
+  static_assert(kMaxBatchBlocks >= kQueueDepth, "all that need a copy fit into one batch");
   size_t batch_blocks_ = 0;
   uint64_t gathered_end_ = 0;
   std::optional<UnpackTicket> newest_done_;  // tickets end in order: those up to this one need not be asked again
@@ -192,7 +202,7 @@ class Channel {
   bool waits_for_share_ = false;  // the budget refused the latest post since the last call of `progress`
   uint32_t peer_gone_count_ = 0;
   TimePoint next_test_at_;
-  std::array<ChunkEnd, kQueueDepth> finished_{};
+  std::vector<ChunkEnd> finished_;  // as many as the window has
   size_t finished_count_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "tcpx/types.h"
 #include "transfer/chunk_state.h"
@@ -18,12 +19,12 @@ namespace tcpx {
 template <class Slot>
 class InflightFifo {
  public:
-  /// @param window slots that may be held at once, 1 ... kQueueDepth
-  InflightFifo(Direction direction, uint32_t window) : direction_(direction), window_(window) {
-    require(window >= 1 && window <= kQueueDepth, "a window has 1 to kQueueDepth slots");
+  /// @param window slots that may be held at once, from 1
+  InflightFifo(Direction direction, uint32_t window) : direction_(direction), slots_(window) {
+    require(window >= 1, "a window has a slot");
   }
 
-  bool has_room() const { return held() < window_ && !failed_; }
+  bool has_room() const { return held() < slots_.size() && !failed_; }
   /// Slots between Posted and the end.
   uint64_t held() const { return end() - begin(); }
   /// Numbers of the chunks held: [begin, end). Valid arguments for `state_of` and `at`.
@@ -71,10 +72,9 @@ class InflightFifo {
   }
 
   Direction direction_;
-  uint32_t window_;
   bool failed_ = false;
   std::array<uint64_t, kChunkStateCount> left_{};
-  std::array<Slot, kQueueDepth> slots_{};
+  std::vector<Slot> slots_;
 };
 
 }  // namespace tcpx

@@ -25,9 +25,9 @@ Status check(const std::vector<ChannelParts>& channels, const PipelineLinks& lin
     if (parts.comm.direction() != channels.front().comm.direction()) return refuse("channels of both directions");
   }
   if (channels.size() > 1 && links.peer == nullptr) return refuse("several channels and no link to the peer");
-  if (options.limits.window < 1 || options.limits.window > kQueueDepth)
-    return refuse(
-        concat("window of ", options.limits.window, ", must be 1 to ", kQueueDepth, name_in_detail(Hint::kTooManyRequests)));
+  const uint32_t depth = channels.front().comm.plugin().queue_depth();
+  if (options.limits.window > depth)
+    return refuse(concat("window of ", options.limits.window, ", must be 1 to ", depth, name_in_detail(Hint::kTooManyRequests)));
   if (options.limits.peer_gone_tests < 2) return refuse("fewer than 2 peer-gone tests");
   if (options.max_transfers == 0) return refuse("room for no transfer");
   if (options.sender_places && options.failover) return refuse("with failover the receiver places chunks");
@@ -45,7 +45,10 @@ ChannelLimits limits_for(const PipelineOptions& options, const Pipeline* pipelin
 Result<std::unique_ptr<Pipeline>> Pipeline::create(std::vector<ChannelParts> channels, PipelineLinks links, const Clock& clock,
                                                    const PipelineOptions& options) {
   TCPX_RETURN_IF_ERROR(check(channels, links, options));
-  return std::unique_ptr<Pipeline>(new Pipeline(std::move(channels), std::move(links), clock, options));
+  PipelineOptions chosen = options;
+  const Comm& comm = channels.front().comm;
+  if (chosen.limits.window == 0) chosen.limits.window = default_window(comm.plugin(), comm.direction());
+  return std::unique_ptr<Pipeline>(new Pipeline(std::move(channels), std::move(links), clock, chosen));
 }
 
 Result<std::unique_ptr<Pipeline>> Pipeline::create(Comm comm, const ReceiveParts& receive, const Clock& clock,

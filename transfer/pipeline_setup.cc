@@ -204,9 +204,8 @@ bool PipelineOpening::wants_turns(const BootstrapChannel& peer) const {
   if (!nics.is_ok()) return false;
   const auto usual = find_route(peer.peer(), nullptr);
   const std::set<std::string> each(nics->begin(), nics->end());
-  return std::any_of(each.begin(), each.end(), [&](const std::string& nic) {
-    return must_bind(nic, usual, find_route(peer.peer(), nullptr, nic));
-  });
+  return std::any_of(each.begin(), each.end(),
+                     [&](const std::string& nic) { return must_bind(nic, usual, find_route(peer.peer(), nullptr, nic)); });
 }
 
 Status PipelineOpening::tell(BootstrapChannel& peer, Deadline deadline) {
@@ -233,8 +232,7 @@ Status PipelineOpening::check_half(const Parameters& theirs) const {
   const std::string_view here = name_of(halves_);
   const auto wanted = halves_.send && halves_.recv ? here : name_of(halves_.send ? Direction::kRecv : Direction::kSend);
   if (there == wanted) return Status::ok();
-  if (there == here)
-    return Status(Code::kMismatch, kOpen, concat("both ends want to ", halves_.send ? "send" : "receive"));
+  if (there == here) return Status(Code::kMismatch, kOpen, concat("both ends want to ", halves_.send ? "send" : "receive"));
   return Status(Code::kProtocol, kOpen,
                 concat("this end opens \"", here, "\", the peer \"", printable(std::as_bytes(std::span(there)), 32), '"'));
 }

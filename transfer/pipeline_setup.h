@@ -24,8 +24,8 @@ namespace tcpx {
 /// Settings of a pipeline that a user can choose.
 struct PipelineSettings {
   uint32_t channels = 0;  ///< 0: one per device, at most kMaxChannels
-  uint32_t recv_window = kDefaultRecvWindow;
-  uint32_t send_window = kDefaultSendWindow;
+  /// ChannelLimits::window
+  uint32_t recv_window = 0, send_window = 0;
   uint32_t chunk_bytes = kDefaultChunkBytes;
   uint32_t longest_chunk_bytes = 0;  ///< as of PipelineOptions; a plugin that loses pages to long requests gets none
   bool failover = false;

@@ -19,6 +19,7 @@ ChunkWork Transfer::work(uint64_t index) const {
           .chunk = chunk,
           .data = spec.memory.data + place_of(chunk),
           .memory = {},
+          .type = spec.memory.type,
           .tag = plugin_tag(first_tag + index)};
 }
 

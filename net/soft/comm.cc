@@ -93,7 +93,7 @@ Status SoftComm::check_oldest(const abi::TcpxRequest* request) const {
   if (reported_ == posted_) {
     return refused(kOperation, concat("no ", noun, " of this comm is outstanding: a finished one is reported once"));
   }
-  if (slot_of(request) != reported_ % kQueueDepth) {
+  if (slot_of(request) != reported_ % kRequests) {
     return refused(kOperation, concat("not the oldest outstanding ", noun, " of its comm: test in post order"));
   }
   return Status::ok();

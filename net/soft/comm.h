@@ -15,6 +15,7 @@
 #include "base/unique_fd.h"
 #include "net/abi/tcpx_request.h"
 #include "net/soft/socket_handler.h"
+#include "net/soft/soft_table.h"
 #include "net/soft/wire.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
@@ -145,9 +146,9 @@ class SoftComm : public Object, public ControlSocket::Owner {
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
   const std::string peer_, nic_;
   mutable Mutex mutex_;
-  /// 16 contiguous requests, as in GPUDirect-TCPX: request k and k+16 share an address.
-  std::array<abi::TcpxRequest, kQueueDepth> requests_{};
-  // Requests by number; one lies in slot number % kQueueDepth.
+  /// Contiguous, as in GPUDirect-TCPX, which has 16: request k and k+64 share an address.
+  std::array<abi::TcpxRequest, kRequests> requests_{};
+  // Requests by number; one lies in slot number % kRequests.
   uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;  // the oldest whose end test has not reported
   std::list<SoftRegion> regions_ TCPX_GUARDED_BY(mutex_);

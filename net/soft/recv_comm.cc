@@ -56,7 +56,7 @@ void SoftRecvComm::kick_sockets(uint64_t up_to) {
 
 bool SoftRecvComm::region_in_use(const SoftRegion* region) const {
   for (uint64_t sequence = consumed_; sequence < posted_; ++sequence) {
-    const Message& posted = messages_[sequence % kQueueDepth];
+    const Message& posted = messages_[sequence % kRequests];
     if (!posted.is_complete() && posted.region == region) return true;
   }
   return false;
@@ -71,14 +71,15 @@ Result<abi::TcpxRequest*> SoftRecvComm::irecv(void* data, int size, int tag, con
     if (!failed()) {
       TCPX_ASSIGN_OR_RETURN(auto checked, check_region(region, data, static_cast<uint64_t>(size), kOperation));
       const bool bounced = checked->type == MemoryType::kCuda;
-      const uint64_t most = bounced ? uint64_t{std::min(kMaxFragments, pool_->page_count())} * kPageBytes : INT32_MAX;
-      if (static_cast<uint64_t>(size) > most) {
-        return refused(kOperation, concat(size, " bytes: a receive of CUDA memory holds at most ", most,
+      const uint64_t most_bytes = bounced ? uint64_t{std::min(kMaxFragments, pool_->page_count())} * kPageBytes : INT32_MAX;
+      if (static_cast<uint64_t>(size) > most_bytes) {
+        return refused(kOperation, concat(size, " bytes: a receive of CUDA memory holds at most ", most_bytes,
                                           " (2048 fragments, and the pool of UCCL_TCPX_SOFT_POOL_BYTES)"));
       }
-      if (posted_ - consumed_ == kQueueDepth) {
+      const uint32_t most = bounced || cuda_receives_ > 0 ? kQueueDepth : kRequests;
+      if (posted_ - consumed_ >= most) {
         return Status(Code::kExhausted, kOperation,
-                      concat(kQueueDepth, " receives are posted: consume the oldest", name_in_detail(Hint::kTooManyRequests)));
+                      concat(most, " receives are posted: consume the oldest", name_in_detail(Hint::kTooManyRequests)));
       }
       Message& slot = message(posted_);
       slot.data = static_cast<std::byte*>(data);
@@ -86,13 +87,14 @@ Result<abi::TcpxRequest*> SoftRecvComm::irecv(void* data, int size, int tag, con
       slot.posted_bytes = static_cast<uint32_t>(size);
       slot.posted_tag = tag;
       slot.missing_chunks = 1;  // until the first one tells the number
-      request = &requests_[posted_ % kQueueDepth];
+      request = &requests_[posted_ % kRequests];
       request->comm = static_cast<Object*>(this);
       request->data = data;
       request->op = abi::kRequestOpRecv;
       request->mem_type = static_cast<int32_t>(region->type);
       request->size = size;
       request->unpack_slot.cnt = nullptr;
+      if (bounced) ++cuda_receives_;
       if (begun_ == posted_++) kick_sockets(begun_);  // otherwise earlier messages must begin first
       be_patient_again();
     }
@@ -113,7 +115,7 @@ bool SoftRecvComm::begin_message(const ChunkHeader& header) {
   target.cut = header.cut;
   target.missing_chunks = count_chunks(header.total, header.cut);
   target.chunk_seen.assign(target.missing_chunks, false);
-  abi::TcpxRequest& request = requests_[begun_ % kQueueDepth];
+  abi::TcpxRequest& request = requests_[begun_ % kRequests];
   queue_.open_slot(begun_, request);
   ++begun_;
   be_patient_again();  // the time spent waiting for pages was not the peer's silence
@@ -195,7 +197,7 @@ void SoftRecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
   MutexLock lock(mutex_);
   Message& target = message(header.sequence);
   if (--target.missing_chunks > 0) return;
-  abi::TcpxRequest& request = requests_[header.sequence % kQueueDepth];
+  abi::TcpxRequest& request = requests_[header.sequence % kRequests];
   request.size = landing == Landing::kDiscard ? 0 : static_cast<int32_t>(target.total);
   queue_.publish(header.sequence, target.pages, target.total, request);
   ++news_;
@@ -271,11 +273,12 @@ Status SoftRecvComm::consumed(const abi::TcpxRequest* request) {
   constexpr const char* kOperation = "irecvConsumed";
   MutexLock lock(mutex_);
   if (consumed_ == reported_) return refused(kOperation, "no receive is finished and unconsumed");
-  if (slot_of(request) != consumed_ % kQueueDepth)
+  if (slot_of(request) != consumed_ % kRequests)
     return refused(kOperation, "not the oldest finished receive: consume in post order");
   Message& oldest = message(consumed_);
   pool_->give_back(*this, oldest.pages);
   oldest.pages.clear();
+  if (requests_[consumed_ % kRequests].mem_type == static_cast<int32_t>(MemoryType::kCuda)) --cuda_receives_;
   ++consumed_;
   return Status::ok();
 }

@@ -5,8 +5,9 @@
 // go anywhere yet (receive not posted, no pages, an earlier message has not begun) is parked: it is not read, TCP slows the
 // sender down, and the missing event kicks it when it happens.
 //
-// Cursors, by message number: consumed_ <= reported_ <= begun_ <= posted_ <= consumed_ + kQueueDepth; all before reported_ are
-// complete. A message lies in slot number % kQueueDepth, which is its index in the metadata queue as well.
+// Cursors, by message number: consumed_ <= reported_ <= begun_ <= posted_ <= consumed_ + kRequests; all before reported_ are
+// complete. A message lies in slot number % kRequests, and its list in the metadata queue at number % kQueueDepth: no other message
+// has that one, since as long as a receive of CUDA memory is not consumed only kQueueDepth are posted.
 #pragma once
 
 #include <sys/uio.h>
@@ -39,7 +40,7 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
                                                       std::shared_ptr<PagePool> pool, ConnectedSockets sockets);
   ~SoftRecvComm() override;
 
-  /// kExhausted when kQueueDepth receives are posted and not consumed.
+  /// kExhausted when kRequests receives are posted and not consumed, or kQueueDepth and one of them is of CUDA memory.
   Result<abi::TcpxRequest*> irecv(void* data, int size, int tag, const SoftRegion* region);
   /// Error kInvalidArgument for a message larger than posted: that receive has failed, is complete and can be consumed.
   Result<TestAnswer> test(const abi::TcpxRequest* request) override;
@@ -79,7 +80,7 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
                ConnectedSockets& sockets);
   bool region_in_use(const SoftRegion* region) const override TCPX_REQUIRES(mutex_);
   bool has_requests() const override TCPX_REQUIRES(mutex_) { return consumed_ != posted_; }
-  Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
+  Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kRequests]; }
   bool begin_message(const ChunkHeader& header) TCPX_REQUIRES(mutex_);
   Status check_chunk(const ChunkHeader& header, const Message& target) const TCPX_REQUIRES(mutex_);
   void locate(const ChunkHeader& header, const Message& target, std::vector<iovec>& destination) TCPX_REQUIRES(mutex_);
@@ -96,9 +97,10 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   const uint32_t most_chunk_bytes_;
   const std::shared_ptr<PagePool> pool_;  // shared: the last comm of a GPU frees its pool
   UnpackQueue queue_;
-  Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);
+  Message messages_[kRequests] TCPX_GUARDED_BY(mutex_);
   uint64_t begun_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t consumed_ TCPX_GUARDED_BY(mutex_) = 0;
+  uint32_t cuda_receives_ TCPX_GUARDED_BY(mutex_) = 0;  // posted and not consumed
   bool waiting_for_pages_ TCPX_GUARDED_BY(mutex_) = false;
   Status first_end_ TCPX_GUARDED_BY(mutex_);  // an error once a socket has ended
   // Used only after that:

@@ -40,10 +40,10 @@ SoftSendComm::~SoftSendComm() {
 
 void SoftSendComm::stop_data_sockets() {
   for (const auto& socket : sockets_) socket->close();
-  std::array<StagingPool::Slot, kQueueDepth> unclaimed;
+  std::array<StagingPool::Slot, kRequests> unclaimed;
   {
     MutexLock lock(mutex_);
-    for (size_t i = 0; i < kQueueDepth; ++i) unclaimed[i] = std::move(messages_[i].first_piece);
+    for (size_t i = 0; i < kRequests; ++i) unclaimed[i] = std::move(messages_[i].first_piece);
   }
   // Their copies are waited for here, without the lock.
 }
@@ -54,7 +54,7 @@ Status SoftSendComm::prepare_region(const SoftRegion& region) {
 
 bool SoftSendComm::region_in_use(const SoftRegion* region) const {
   for (uint64_t sequence = reported_; sequence < posted_; ++sequence) {
-    if (messages_[sequence % kQueueDepth].region == region) return true;
+    if (messages_[sequence % kRequests].region == region) return true;
   }
   return false;
 }
@@ -92,7 +92,7 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
                       .cut = chunking_.cut_for(bytes, unfinished_bytes() + bytes),
                       .next_offset = 0,
                       .first_piece = std::move(first_piece)});
-      kicked = take_idle_sockets(unsent_chunks_[(posted_ - 1) % kQueueDepth].load(std::memory_order_relaxed));
+      kicked = take_idle_sockets(unsent_chunks_[(posted_ - 1) % kRequests].load(std::memory_order_relaxed));
     }
   }
   if (request == nullptr) return report_failure();
@@ -105,9 +105,9 @@ Status SoftSendComm::check_send(const void* data, uint32_t bytes, const SoftRegi
   constexpr const char* kOperation = "isend";
   const auto checked = check_region(region, data, bytes, kOperation);
   if (!checked.is_ok()) return checked.status();
-  if (posted_ - reported_ < kQueueDepth) return Status::ok();
+  if (posted_ - reported_ < kRequests) return Status::ok();
   return Status(Code::kExhausted, kOperation,
-                concat(kQueueDepth, " requests are outstanding: test the oldest", name_in_detail(Hint::kTooManyRequests)));
+                concat(kRequests, " requests are outstanding: test the oldest", name_in_detail(Hint::kTooManyRequests)));
 }
 
 Result<StagingPool::Slot> SoftSendComm::start_first_piece(const void* data, uint32_t bytes) {
@@ -124,14 +124,14 @@ Result<StagingPool::Slot> SoftSendComm::start_first_piece(const void* data, uint
 uint64_t SoftSendComm::unfinished_bytes() const {
   uint64_t bytes = 0;
   for (uint64_t sequence = reported_; sequence < posted_; ++sequence) {
-    const size_t slot = sequence % kQueueDepth;
+    const size_t slot = sequence % kRequests;
     if (unsent_chunks_[slot].load(std::memory_order_relaxed) != 0) bytes += messages_[slot].size;
   }
   return bytes;
 }
 
 abi::TcpxRequest* SoftSendComm::post(Message content) {
-  const uint64_t slot = posted_ % kQueueDepth;
+  const uint64_t slot = posted_ % kRequests;
   abi::TcpxRequest& request = requests_[slot];
   request = {};
   request.comm = static_cast<Object*>(this);
@@ -180,7 +180,7 @@ bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
 }
 
 void SoftSendComm::chunk_sent(uint64_t sequence) {
-  unsent_chunks_[sequence % kQueueDepth].fetch_sub(1, std::memory_order_release);
+  unsent_chunks_[sequence % kRequests].fetch_sub(1, std::memory_order_release);
 }
 
 void SoftSendComm::fail(const Status& why) {
@@ -196,7 +196,7 @@ Result<TestAnswer> SoftSendComm::test(const abi::TcpxRequest* request) {
     MutexLock lock(mutex_);
     TCPX_RETURN_IF_ERROR(check_oldest(request));
     unfinished_ = nullptr;
-    if (unsent_chunks_[reported_ % kQueueDepth].load(std::memory_order_acquire) == 0) {
+    if (unsent_chunks_[reported_ % kRequests].load(std::memory_order_acquire) == 0) {
       const uint32_t size = message(reported_).size;
       ++reported_;
       return TestAnswer{.done = true, .bytes = static_cast<int32_t>(size)};

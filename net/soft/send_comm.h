@@ -7,8 +7,7 @@
 // Memory that the host cannot read goes through slots of the staging pool, piece by piece. A socket copies ahead of its writes;
 // the first piece of a message may be copied by isend already, while the I/O thread wakes up.
 //
-// Cursors, by message number: reported_ <= claimed_ <= posted_ <= reported_ + kQueueDepth. A message lies in slot number %
-// kQueueDepth.
+// Cursors, by message number: reported_ <= claimed_ <= posted_ <= reported_ + kRequests. A message lies in slot number % kRequests.
 #pragma once
 
 #include <array>
@@ -43,7 +42,7 @@ class SoftSendComm final : public SoftComm {
                                                       std::shared_ptr<StagingPool> staging, ConnectedSockets sockets);
   ~SoftSendComm() override;
 
-  /// kExhausted when kQueueDepth requests are outstanding. `data` must stay unchanged until the request is done.
+  /// kExhausted when kRequests requests are outstanding. `data` must stay unchanged until the request is done.
   Result<abi::TcpxRequest*> isend(const void* data, int size, int tag, const SoftRegion* region);
   Result<TestAnswer> test(const abi::TcpxRequest* request) override;
 
@@ -73,7 +72,7 @@ class SoftSendComm final : public SoftComm {
   bool region_in_use(const SoftRegion* region) const override TCPX_REQUIRES(mutex_);
   bool has_requests() const override TCPX_REQUIRES(mutex_) { return reported_ != posted_; }
   Status prepare_region(const SoftRegion& region) override;
-  Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
+  Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kRequests]; }
   Status check_send(const void* data, uint32_t bytes, const SoftRegion* region) const TCPX_REQUIRES(mutex_);
   /// Starts copying the first piece of a message, on the caller's thread. Returns no slot when the I/O thread is to do it.
   Result<StagingPool::Slot> start_first_piece(const void* data, uint32_t bytes);
@@ -86,13 +85,13 @@ class SoftSendComm final : public SoftComm {
 
   const Chunking chunking_;
   const std::shared_ptr<StagingPool> staging_;  // shared: the last sending comm of a GPU frees its pool
-  Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);
+  Message messages_[kRequests] TCPX_GUARDED_BY(mutex_);
   uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;  // first message with untaken chunks
   // Bit i: socket i found nothing to send and has not been kicked since. All others will claim again by themselves.
   uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
   // Chunks of each message not yet handed to the kernel. Decremented without the lock: released by the socket that wrote the
   // chunk, acquired by test.
-  std::array<std::atomic<uint32_t>, kQueueDepth> unsent_chunks_{};
+  std::array<std::atomic<uint32_t>, kRequests> unsent_chunks_{};
   // Used by the calling thread: the oldest request if it was unfinished at the last test. A caller that tests in a loop then
   // takes no lock that a socket needs.
   const abi::TcpxRequest* unfinished_ = nullptr;

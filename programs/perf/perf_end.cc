@@ -73,10 +73,13 @@ std::string PerfEnd::describe() const {
                                                                          : "stand-in for GPU memory");
   if (!is_pipeline()) return concat(machine.plugin->name(), " (", machine.plugin_path, "), ", memory);
   const PipelineSettings& pipeline = options_.pipeline;
+  const auto window = [&](Direction direction, uint32_t wanted) {
+    return wanted != 0 ? wanted : default_window(*machine.plugin, direction);
+  };
   return concat(machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ", memory,
                 unpacker().empty() ? "" : concat(", unpack ", unpacker()), ", window ",
-                place_.receives() ? concat(pipeline.recv_window, place_.sends() ? "/" : "") : "",
-                place_.sends() ? std::to_string(pipeline.send_window) : "");
+                place_.receives() ? concat(window(Direction::kRecv, pipeline.recv_window), place_.sends() ? "/" : "") : "",
+                place_.sends() ? std::to_string(window(Direction::kSend, pipeline.send_window)) : "");
 }
 
 Deadline PerfEnd::data_deadline(uint64_t bytes) const {

@@ -58,7 +58,7 @@ TEST(Classics, AKernelSlowerThanDeviceCopiesIsNamed) {
   EXPECT_TRUE(perf::unpack_notes(kernel, {{"earlier", measured("d2d", 20)}}).empty()) << "as fast";
 }
 
-TEST(Classics, ASeventeenthSendIsNamedBySoftwarePluginAndAdapter) {
+TEST(Classics, APostBeyondTheQueueIsNamedBySoftwarePluginAndAdapter) {
   set_log_level(LogLevel::kDebug);
   auto endpoint = LocalMachine::create("embedded");
   ASSERT_TRUE(endpoint.is_ok()) << endpoint.status().to_string();
@@ -73,13 +73,13 @@ TEST(Classics, ASeventeenthSendIsNamedBySoftwarePluginAndAdapter) {
   const MemoryHandle into = recv.register_memory(memory.host(), memory.size(), MemoryType::kHost).value();
   for (Comm* comm : {&send, &recv}) {
     const MemoryHandle handle = comm == &send ? from : into;
-    for (uint32_t i = 0; i < kQueueDepth; ++i) ASSERT_TRUE(comm->try_post(memory.host(), 64, 0, handle).is_ok()) << i;
+    for (uint32_t i = 0; i < plugin.queue_depth(); ++i) ASSERT_TRUE(comm->try_post(memory.host(), 64, 0, handle).is_ok()) << i;
     const Status status = comm->try_post(memory.host(), 64, 0, handle).status();
     EXPECT_EQ(status.native(), 3) << status.to_string();
     EXPECT_TRUE(names(status.to_string(), Hint::kTooManyRequests)) << status.to_string();
   }
-  EXPECT_TRUE(logged("16 requests are outstanding: test the oldest" + name_in_detail(Hint::kTooManyRequests)));
-  EXPECT_TRUE(logged("16 receives are posted: consume the oldest" + name_in_detail(Hint::kTooManyRequests)));
+  EXPECT_TRUE(logged("64 requests are outstanding: test the oldest" + name_in_detail(Hint::kTooManyRequests)));
+  EXPECT_TRUE(logged("64 receives are posted: consume the oldest" + name_in_detail(Hint::kTooManyRequests)));
 }
 
 TEST(Classics, AWindowOfSeventeenIsNamed) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/environment.h"
+#include "net/soft/soft_table.h"
 #include "tests/support/soft_conformance.h"
 
 namespace tcpx::testing {
@@ -91,22 +92,48 @@ TEST_P(SoftConformance, Trap10_CompletionIsReportedOnce) {
   link.consume(recv);
 }
 
-TEST_P(SoftConformance, Trap11_TheSeventeenthPostIsRefusedUntilASlotComesBack) {
-  TableLink link(*table_, 4096);
-  std::vector<void*> sends, recvs;
-  for (uint32_t i = 0; i < kQueueDepth; ++i) {
-    sends.push_back(link.send(64));
-    recvs.push_back(link.recv(64));
-    EXPECT_EQ(static_cast<char*>(recvs[i]) - static_cast<char*>(recvs[0]), 128 * i) << "requests lie in one ring";
+TEST_P(SoftConformance, Trap11_APostBeyondTheQueueIsRefusedUntilASlotComesBack) {
+  for (const MemoryType type : {MemoryType::kHost, MemoryType::kCuda}) {
+    TableLink link(*table_, 4096, type);
+    std::vector<void*> sends, recvs;
+    for (uint32_t i = 0; i < soft::kRequests; ++i) sends.push_back(link.send(64));
+    for (uint32_t i = 0; i < (type == MemoryType::kHost ? soft::kRequests : kQueueDepth); ++i) {
+      recvs.push_back(link.recv(64));
+      EXPECT_EQ(static_cast<char*>(recvs[i]) - static_cast<char*>(recvs[0]), 128 * i) << "requests lie in one ring";
+    }
+    EXPECT_EQ(link.refused_send(64), abi::kNcclInternalError);
+    EXPECT_EQ(link.refused_recv(64), abi::kNcclInternalError);
+    link.finish(sends[0]);
+    EXPECT_EQ(link.send(64), sends[0]) << "request k+64 has the address of request k";
+    link.finish(recvs[0]);
+    EXPECT_EQ(link.refused_recv(64), abi::kNcclInternalError) << "done is not enough: a receive holds its slot until consumed";
+    link.consume(recvs[0]);
+    EXPECT_EQ(link.recv(64) == recvs[0], type == MemoryType::kHost);
   }
-  EXPECT_EQ(link.refused_send(64), abi::kNcclInternalError);
-  EXPECT_EQ(link.refused_recv(64), abi::kNcclInternalError);
-  link.finish(sends[0]);
-  EXPECT_EQ(link.send(64), sends[0]) << "request k+16 has the address of request k";
-  link.finish(recvs[0]);
-  EXPECT_EQ(link.refused_recv(64), abi::kNcclInternalError) << "done is not enough: a receive holds its slot until consumed";
-  link.consume(recvs[0]);
-  EXPECT_EQ(link.recv(64), recvs[0]);
+}
+
+// The lists of receives of CUDA memory lie in a queue of sixteen, which other receives must not take from them.
+TEST_P(SoftConformance, AReceiveOfCudaMemoryBoundsThoseBehindIt) {
+  constexpr size_t kBytes = 2 * kPageBytes;
+  TableLink link(*table_, soft::kRequests * kBytes, MemoryType::kHost);
+  TestMemory listed(MemoryType::kCuda, kBytes);
+  void* const handle = link.register_with(link.receiver, listed);
+  const auto content = pattern_bytes(soft::kRequests * kBytes, 11);
+  link.source.write(content);
+  void* const first = link.post_recv(listed, handle, kBytes);
+  std::vector<void*> recvs;
+  for (size_t i = 1; i < kQueueDepth; ++i) recvs.push_back(link.recv(kBytes, i * kBytes));
+  EXPECT_EQ(link.refused_recv(kBytes), abi::kNcclInternalError);
+  for (size_t i = 0; i < soft::kRequests; ++i) link.send(kBytes, i * kBytes);
+  link.finish(first);
+  std::vector<std::byte> got(kBytes);
+  gather(*static_cast<abi::TcpxRequest*>(first), link.device_handle, got.data());
+  EXPECT_TRUE(std::equal(got.begin(), got.end(), content.begin()));
+  link.consume(first);
+  for (size_t i = kQueueDepth; i < soft::kRequests; ++i) recvs.push_back(link.recv(kBytes, i * kBytes));
+  for (size_t i = 1; i < soft::kRequests; ++i) EXPECT_EQ(link.take(recvs[i - 1], i * kBytes), static_cast<int>(kBytes));
+  const auto arrived = link.target.read();
+  EXPECT_TRUE(std::equal(arrived.begin() + kBytes, arrived.end(), content.begin() + kBytes));
 }
 
 TEST_P(SoftConformance, Trap12_APeerThatClosesHidesNothingItSent) {

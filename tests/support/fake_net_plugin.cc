@@ -16,8 +16,8 @@ constexpr const char* kRegistrations = "registrations with the fake plugin";
 constexpr uintptr_t comm_number(size_t index) {
   return index + 1;
 }
-constexpr uintptr_t request_number(size_t end, uint64_t number) {
-  return ((end + 1) << 8) | (number % kQueueDepth);
+constexpr uintptr_t request_number(size_t end, uint64_t slot) {
+  return ((end + 1) << 8) | slot;
 }
 // Offset of GPUDirect-TCPX's scratch pointer in a handle.
 constexpr size_t kScratchOffset = 80;
@@ -97,6 +97,7 @@ uintptr_t FakeNetPlugin::add_end(Direction direction, size_t wire) {
   end.direction = direction;
   end.index = ends_.size() - 1;
   end.wire = wire;
+  end.requests.resize(options_.queue_depth);
   return comm_number(end.index);
 }
 
@@ -189,14 +190,20 @@ Result<std::optional<Request>> FakeNetPlugin::post(Call call, End* end, std::byt
   const auto off = static_cast<size_t>(data - r->data);
   if (off > r->bytes || bytes > r->bytes - off) return refuse(operation, "beyond the registered memory");
   if (not_yet(call)) return std::optional<Request>();
-  if (end->end - end->begin >= kQueueDepth) return refuse(operation, "unable to allocate requests");
+  const auto is_listed = [&](uint64_t number) {
+    return call == Call::kRecv && (number == end->end ? r->type : end->at(number).type) == MemoryType::kCuda;
+  };
+  bool any_listed = false;
+  for (uint64_t number = end->begin; number <= end->end; ++number) any_listed |= is_listed(number);
+  if (end->end - end->begin >= (any_listed ? kQueueDepth : options_.queue_depth))
+    return refuse(operation, "unable to allocate requests");
   FakeRequest& request = end->at(end->end);
   request.state = RequestState::kPosted;
   request.data = data;
   request.bytes = bytes;
   request.type = r->type;
   tags_.push_back(tag);
-  return std::optional(Request{request_number(end->index, end->end++)});
+  return std::optional(Request{request_number(end->index, end->end++ % end->requests.size())});
 }
 
 Status FakeNetPlugin::run_engine(End& end) {

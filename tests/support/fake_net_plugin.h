@@ -58,6 +58,7 @@ class FakeNetPlugin : public NetPlugin {
     uint64_t seed = 1;
     std::optional<MessageCut> cut = {};  ///< its answer to message_cut
     bool steers = false;                 ///< its answer to steers_flows
+    uint32_t queue_depth = kQueueDepth;  ///< its answer to queue_depth
     int devices = 1;                     ///< "fake0", "fake1", ...
   };
   FakeNetPlugin() : FakeNetPlugin(Options{}) {}
@@ -96,6 +97,7 @@ class FakeNetPlugin : public NetPlugin {
   int abi_version() const override { return 7; }
   std::optional<MessageCut> message_cut() const override { return options_.cut; }
   bool steers_flows() const override { return options_.steers; }
+  uint32_t queue_depth() const override { return options_.queue_depth; }
   Result<int> device_count() override { return options_.devices; }
   Result<DeviceProperties> properties(int dev) override;
   Result<ListenComm> listen(int dev, Handle& handle) override;
@@ -146,8 +148,8 @@ class FakeNetPlugin : public NetPlugin {
     size_t wire = 0;
     bool open = true;
     uint64_t begin = 0, end = 0;  // numbers of the requests alive
-    std::array<FakeRequest, kQueueDepth> requests;
-    FakeRequest& at(uint64_t number) { return requests[number % kQueueDepth]; }
+    std::vector<FakeRequest> requests;
+    FakeRequest& at(uint64_t number) { return requests[number % requests.size()]; }
   };
   struct Listener {
     std::deque<size_t> wires;

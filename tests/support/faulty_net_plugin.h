@@ -50,6 +50,7 @@ class FaultyNetPlugin final : public NetPlugin {
   const std::string& name() const override { return plugin_.name(); }
   int abi_version() const override { return plugin_.abi_version(); }
   std::optional<MessageCut> message_cut() const override { return plugin_.message_cut(); }
+  uint32_t queue_depth() const override { return plugin_.queue_depth(); }
   bool steers_flows() const override { return policy_.vendor_rules || plugin_.steers_flows(); }
   Result<int> device_count() override { return plugin_.device_count(); }
   Result<DeviceProperties> properties(int dev) override { return plugin_.properties(dev); }

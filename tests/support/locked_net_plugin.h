@@ -17,6 +17,7 @@ class LockedNetPlugin final : public NetPlugin {
   const std::string& name() const override { return plugin_->name(); }
   int abi_version() const override { return plugin_->abi_version(); }
   std::optional<MessageCut> message_cut() const override { return plugin_->message_cut(); }
+  uint32_t queue_depth() const override { return plugin_->queue_depth(); }
   bool steers_flows() const override { return plugin_->steers_flows(); }
   Result<int> device_count() override {
     return locked([&] { return plugin_->device_count(); });

@@ -26,8 +26,8 @@ struct PipelinePairOptions {
   size_t channels = 1;
   std::string peer_nic = {};  ///< interface of the link between the halves
   FakeNetPlugin::Options fake;
-  PipelineOptions send{.limits = {.window = kDefaultSendWindow}, .chunk_bytes = 4096, .max_transfers = 8};
-  PipelineOptions recv{.limits = {.window = kDefaultRecvWindow}, .chunk_bytes = 4096, .max_transfers = 8};
+  PipelineOptions send{.limits = {.window = kQueueDepth - 4}, .chunk_bytes = 4096, .max_transfers = 8};
+  PipelineOptions recv{.limits = {.window = kQueueDepth}, .chunk_bytes = 4096, .max_transfers = 8};
   MemoryType recv_type = MemoryType::kCuda;
   size_t memory_bytes = 256 * 1024;
   ReceiveTap* tap = nullptr;

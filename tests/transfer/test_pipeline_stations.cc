@@ -67,13 +67,41 @@ TEST(PipelineStations, OptionsOutOfRangeAreRefused) {
   const auto code = [&](const PipelineOptions& options) {
     return Pipeline::create(Comm(p.fake, p.fake.make_wire().first), {}, p.clock, options).status().code();
   };
-  EXPECT_EQ(code({.limits = {.window = 0}}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {.window = kQueueDepth + 1}}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {.peer_gone_tests = 1}}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {}, .chunk_bytes = 0}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {}, .chunk_bytes = kMaxRequestBytes + 1}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {}, .longest_chunk_bytes = kMaxRequestBytes + 1}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {}, .max_transfers = 0}), Code::kInvalidArgument);
+}
+
+/// Requests that both ends give the plugin before it moves any of them.
+std::pair<uint64_t, uint64_t> most_in_flight(uint32_t depth, uint32_t chunk_bytes, MemoryType recv_type, uint32_t window = 0) {
+  constexpr size_t kBytes = 64u << 20;
+  PipelinePairOptions options;
+  options.fake.queue_depth = depth;
+  options.send.limits.window = options.recv.limits.window = window;
+  options.send.chunk_bytes = options.recv.chunk_bytes = chunk_bytes;
+  options.recv_type = recv_type;
+  options.memory_bytes = kBytes;
+  PipelinePair p(options);
+  p.submit_recv(0, kBytes);
+  p.recv->progress();
+  p.submit_send(0, kBytes);
+  p.send->progress();
+  return {p.fake.calls(Call::kSend), p.recv->in_flight()};
+}
+
+TEST(PipelineStations, AWindowIsAsDeepAsThePluginWhileChunksAreShort) {
+  using Windows = std::pair<uint64_t, uint64_t>;
+  constexpr uint32_t kDeep = 64, kShort = 128 * 1024, kLong = 512 * 1024;
+  constexpr auto kHost = MemoryType::kHost;
+  EXPECT_EQ(most_in_flight(kQueueDepth, kShort, kHost), Windows(kQueueDepth - 4, kQueueDepth));
+  EXPECT_EQ(most_in_flight(kDeep, kShort, kHost), Windows(kDeep, kDeep));
+  EXPECT_EQ(most_in_flight(kDeep, kLong, kHost), Windows(32, 32)) << "16 MiB";
+  EXPECT_EQ(most_in_flight(kDeep, 2 * 1024 * 1024, kHost), Windows(kQueueDepth, kQueueDepth));
+  EXPECT_EQ(most_in_flight(kDeep, kShort, MemoryType::kCuda), Windows(kDeep, kQueueDepth)) << "there are no more lists";
+  EXPECT_EQ(most_in_flight(kDeep, kShort, kHost, 24), Windows(24, 24)) << "the user's word";
 }
 
 TEST(PipelineStations, Trap08_SendsMoveOnlyWhenTested) {
