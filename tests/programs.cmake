@@ -150,6 +150,8 @@ tcpx_add_netns_test(away ${_netns}/away.sh $<TARGET_FILE:test_tcpx_transfer>)
 # Where there is no Python package it is skipped. It takes a minute, and longer where much else goes on.
 tcpx_add_netns_test(matrix env BUILD=${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/scripts/network_matrix.sh --quick)
 set_tests_properties(netns.matrix PROPERTIES TIMEOUT 300)
+tcpx_add_netns_test(fairness env BUILD=${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/scripts/network_matrix.sh --fairness --streams 1
+                    --stream-seconds 0.3)
 tcpx_add_run(netns.usage_no_command host ${_exit} 2 "which command" ${_netns}/cluster.sh)
 tcpx_add_run(netns.usage_no_such_host host ${_exit} 2 "no host .c.:" ${_netns}/cluster.sh nic-down c 1)
 tcpx_add_run(netns.usage_no_such_rail host ${_exit} 2 "no rail .5.:" ${_netns}/cluster.sh nic-up a 5)

@@ -8,6 +8,7 @@ answer is (True, what the call returned) or (False, why it failed).
 
 from __future__ import annotations
 
+import collections
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,35 @@ class TcpxEnd(End):
         """Every connection writes the place of its number."""
         for operation in [conn.write_async(*pair) for conn, *pair in zip(self.conns, self.places, self.there)]:
             operation.wait(PATIENCE)
+
+    def read_over_each(self, pieces: int, warm_up: float, seconds: float) -> list[float]:
+        """Every connection reads the first `pieces` places of the other end over and over, all at once, each into a place of its
+        own. @return bytes in a second of each, after `warm_up`"""
+        begin = time.perf_counter() + warm_up
+
+        def one(i: int) -> float:
+            conn, mine, nbytes = self.conns[i], self.places[i * pieces : (i + 1) * pieces], 0
+            under_way = collections.deque((k, conn.read_async(mine[k], self.there[k])) for k in range(pieces))
+            while under_way:
+                k, operation = under_way.popleft()
+                operation.wait(PATIENCE)
+                now = time.perf_counter()
+                if begin <= now < begin + seconds:
+                    nbytes += mine[k].size
+                if now < begin + seconds:
+                    under_way.append((k, conn.read_async(mine[k], self.there[k])))
+            return nbytes / seconds
+
+        with ThreadPoolExecutor(len(self.conns)) as threads:
+            return list(threads.map(one, range(len(self.conns))))
+
+    def wrong_copies(self, seed: int, pieces: int) -> list[int]:
+        """Which places are not what `read_over_each` brings."""
+        return [i for i, place in enumerate(self.places) if not np.array_equal(place, content(place.size, seed + i % pieces))]
+
+    def resident(self) -> int:
+        """Bytes of this process in memory."""
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     def post(self) -> None:
         """Receives for all places."""

@@ -6,8 +6,9 @@ its own joins them. What is measured, by each peer in processes of its own:
     connect          one connection; "4 channels": over four devices, which are the same interface four times
     write, read      one at a time, after some that warm up
     there and back   half of it: a message that comes into a receive which was posted before, and is sent back
-    stream           writes, under way as the network holds twice; plain TCP: as many sockets as the connection has for data
+    stream           writes, under way as the network holds four times; plain TCP: as many sockets as the connection has for data
     64 at once       connections of as many endpoints to one
+    fairness         last: what slow peers cost fast ones, and the shares of connections over one link (network_fairness.py)
 
 nixl-ucx is NIXL's own back-end, UCX, over TCP alone, where scripts/install_deps.sh --nixl has installed it, and mooncake is Mooncake's
 transfer engine over TCP, where build/mooncake/RELEASE is an environment that has it. Neither says when it is connected: connect begins
@@ -35,6 +36,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import network_fairness
 from network_ends import PEERS
 from network_hosts import PIECE, Failed, Link, Pair, Setting, sysctl
 from network_places import PATIENCE
@@ -140,9 +142,10 @@ class Measurement:
         warm_up = max(given.stream_seconds / 2, min(20 * self.rtt, 1.0))
         for _ in range(given.streams):
             for pair in self.turns(peers):
-                # Twice what the network holds, and no more than it takes in about a second.
+                # Some times what the network holds, for writes end in order: one that lost a packet is waited for by those behind it. And no
+                # more than it takes in about a second.
                 in_a_second = largest / self.seen[f"write {largest} B"][pair.peer]
-                under_way = min(2 * self.rtt * self.payload + (2 << 20), in_a_second)
+                under_way = min(4 * self.rtt * self.payload + (2 << 20), in_a_second)
                 rates[pair.peer].append(pair.stream(max(given.sockets, int(under_way / PIECE)), warm_up, given.stream_seconds))
         for peer, values in rates.items():
             self.add("stream", peer, values)
@@ -253,6 +256,7 @@ def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="network_matrix.sh", description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="10 and 50 ms, and networks with faults, in less than a minute")
+    parser.add_argument("--fairness", action="store_true", help="only that")
     parser.add_argument("--rtt", type=float, action="append", metavar="MS", help="only these round trips")
     parser.add_argument("--loss", type=float, action="append", metavar="PERCENT", help="only these")
     parser.add_argument("--mtu", type=int, action="append", metavar="BYTES", help="only these")
@@ -269,12 +273,14 @@ def main() -> int:
     given.samples = given.samples or (2 if given.quick else 5)
     given.streams = given.streams or (1 if given.quick else 3)
     given.stream_seconds = given.stream_seconds or (0.6 if given.quick else 3.0)
-    given.warm_up = 1 if given.quick else 2
+    given.warm_up = 1 if given.quick else 5  # a socket that is used for the first time begins slowly
     given.part_seconds = 5.0
     settings = [one for one in (QUICK if given.quick else FULL)
                 if one.rtt_ms in (given.rtt or [one.rtt_ms]) and one.mtu in (given.mtu or [one.mtu])
                 and any(abs(one.loss * 100 - percent) < 1e-9 for percent in given.loss or [one.loss * 100])]  # fmt: skip
-    if not settings:
+    if given.fairness:
+        settings = []
+    elif not settings:
         parser.error("no setting has these; there are 0.2, 1, 10, 50, 100 ms, losses of 0, 0.01, 0.1, 1 %, MTU 1500, 9000")
     given.peers, left_out = chosen_peers(parser, given)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a script would ignore it
@@ -303,11 +309,21 @@ def main() -> int:
         report.append({**dataclasses.asdict(setting), "seen": measurement.seen, "packets": counts})
         if setting.counts:
             done.append(measurement)
+    fairness: list[str] = []
+    if given.fairness or settings == FULL:
+        print(f"\nfairness, {given.streams} x {given.stream_seconds:g} s each way")
+        try:
+            for line in network_fairness.measure(given):
+                print(line, flush=True)
+                fairness.append(line.strip())
+        except Failed as failure:
+            print(f"\nFAILED: fairness: {failure}")
+            return 1
     if done:
         print_summary(done, QUICK_SIZES if given.quick else SIZES)
     if given.json:
         given.json.write_text(json.dumps({"benchmark": "network_matrix", "machine": platform.platform(), "mbit": given.mbit,
-                                          "sockets": given.sockets, "peers": given.peers, "settings": report}, indent=1))  # fmt: skip
+                                          "sockets": given.sockets, "peers": given.peers, "settings": report, "fairness": fairness}, indent=1))  # fmt: skip
     print("PASSED: every byte is where it belongs")
     return 0
 
