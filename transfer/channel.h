@@ -104,6 +104,8 @@ class Channel {
   Direction direction() const { return comm_.direction(); }
   Comm& comm() { return comm_; }
 
+  /// Requests held at once, at most.
+  uint32_t window() const { return fifo_.window(); }
   bool has_room() const {
     return state_ == State::kOpen && fifo_.has_room() && (fifo_.held() < kQueueDepth || held_bytes_ < kManyRequestsBytes);
   }

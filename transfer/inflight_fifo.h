@@ -24,6 +24,7 @@ class InflightFifo {
     require(window >= 1, "a window has a slot");
   }
 
+  uint32_t window() const { return static_cast<uint32_t>(slots_.size()); }
   bool has_room() const { return held() < slots_.size() && !failed_; }
   /// Slots between Posted and the end.
   uint64_t held() const { return end() - begin(); }

@@ -45,10 +45,7 @@ ChannelLimits limits_for(const PipelineOptions& options, const Pipeline* pipelin
 Result<std::unique_ptr<Pipeline>> Pipeline::create(std::vector<ChannelParts> channels, PipelineLinks links, const Clock& clock,
                                                    const PipelineOptions& options) {
   TCPX_RETURN_IF_ERROR(check(channels, links, options));
-  PipelineOptions chosen = options;
-  const Comm& comm = channels.front().comm;
-  if (chosen.limits.window == 0) chosen.limits.window = default_window(comm.plugin(), comm.direction());
-  return std::unique_ptr<Pipeline>(new Pipeline(std::move(channels), std::move(links), clock, chosen));
+  return std::unique_ptr<Pipeline>(new Pipeline(std::move(channels), std::move(links), clock, options));
 }
 
 Result<std::unique_ptr<Pipeline>> Pipeline::create(Comm comm, const ReceiveParts& receive, const Clock& clock,

@@ -108,7 +108,7 @@ class Pipeline final : private PeerMessageSink {
   /// Nothing can advance before other pipelines that share the budget have had their turn.
   bool is_behind() const { return status_.is_ok() && channels_.is_behind(); }
   /// Most requests that it can have at the plugin.
-  uint64_t window() const { return channels_.size() * options_.limits.window; }
+  uint64_t window() const { return channels_.size() * channels_[0].window(); }
   std::vector<ChannelCounters> counters() const { return channels_.counters(); }
   /// Chunks in flight on each channel, and waiting ones. For people.
   std::string flight_record() const;
