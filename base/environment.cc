@@ -58,11 +58,13 @@ constexpr VariableInfo kTable[] = {
      "whatever "
      "the destination address. What comes over another NIC lands in host memory, and the plugin ends the process. So this is for "
      "a manager that does otherwise. No effect with the software plugin."},
-    {Variable::kRecvWindow, "UCCL_TCPX_RECV_WINDOW", VariableKind::kInteger, "chunks", 1, 64, 0, "64; 16 over GPUDirect-TCPX", "",
+    {Variable::kRecvWindow, "UCCL_TCPX_RECV_WINDOW", VariableKind::kInteger, "chunks", 1, 128, 0, "128; 16 over GPUDirect-TCPX",
+     "",
      "Most receives that a channel holds at once, from the post to the return of its pages. More than 16 only of host memory, and only while they "
-     "have less than 16 MiB."},
-    {Variable::kSendWindow, "UCCL_TCPX_SEND_WINDOW", VariableKind::kInteger, "chunks", 1, 64, 0, "64; 12 over GPUDirect-TCPX", "",
-     "Most sends that a channel holds at once, more than 16 only while they have less than 16 MiB. GPUDirect-TCPX has 16 places and needs a few for itself. Several connections of an "
+     "have less than 32 MiB."},
+    {Variable::kSendWindow, "UCCL_TCPX_SEND_WINDOW", VariableKind::kInteger, "chunks", 1, 128, 0, "128; 12 over GPUDirect-TCPX",
+     "",
+     "Most sends that a channel holds at once, more than 16 only while they have less than 32 MiB. GPUDirect-TCPX has 16 places and needs a few for itself. Several connections of an "
      "Endpoint that send at the same time have 12 MiB under way together."},
     {Variable::kChunkBytes, "UCCL_TCPX_CHUNK_BYTES", VariableKind::kInteger, "bytes", 1, 4 * kMiB, 512 * 1024,
      "524288, and up to 2097152 in long transfers", "",

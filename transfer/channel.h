@@ -34,7 +34,7 @@ namespace tcpx {
 enum class TransferId : uint64_t {};
 
 /// ChannelLimits::window; those of long chunks need not be many.
-inline constexpr uint64_t kManyRequestsBytes = 16 * 1024 * 1024;
+inline constexpr uint64_t kManyRequestsBytes = 32 * 1024 * 1024;
 /// Also the default NCCL_DYNAMIC_CHUNK_SIZE: a request of at most chunk size x sockets leaks no page of the vendor's pool (18).
 inline constexpr uint32_t kDefaultChunkBytes = 512 * 1024;
 /// Of long transfers over a plugin that loses none: 16 MiB and more in longer chunks move 1.2 to 1.5 times as fast over one channel and

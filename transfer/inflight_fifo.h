@@ -5,6 +5,7 @@
 // state s" is a cursor, not a search. The idea is that of google/nccl-plugin-gpudirecttcpx: src/work_queue.h.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -20,12 +21,13 @@ template <class Slot>
 class InflightFifo {
  public:
   /// @param window slots that may be held at once, from 1
-  InflightFifo(Direction direction, uint32_t window) : direction_(direction), slots_(window) {
+  InflightFifo(Direction direction, uint32_t window)
+      : direction_(direction), window_(window), slots_(std::min(window, kQueueDepth)) {
     require(window >= 1, "a window has a slot");
   }
 
-  uint32_t window() const { return static_cast<uint32_t>(slots_.size()); }
-  bool has_room() const { return held() < slots_.size() && !failed_; }
+  uint32_t window() const { return window_; }
+  bool has_room() const { return held() < window_ && !failed_; }
   /// Slots between Posted and the end.
   uint64_t held() const { return end() - begin(); }
   /// Numbers of the chunks held: [begin, end). Valid arguments for `state_of` and `at`.
@@ -34,7 +36,7 @@ class InflightFifo {
 
   /// Chunks in a state between Queued and the end.
   uint64_t count(ChunkState state) const { return left(predecessor(state)) - left(state); }
-  /// The oldest chunk in `state`, or null. The pointer stays good until the chunk's slot is freed.
+  /// The oldest chunk in `state`, or null. The pointer stays good until the chunk's slot is freed, or another is posted.
   Slot* oldest(ChunkState state) { return count(state) == 0 || failed_ ? nullptr : &at(left(state)); }
 
   ChunkState state_of(uint64_t number) const {
@@ -45,9 +47,10 @@ class InflightFifo {
   Slot& at(uint64_t number) { return slots_[number % slots_.size()]; }
   const Slot& at(uint64_t number) const { return slots_[number % slots_.size()]; }
 
-  /// Queued -> Posted of the next chunk.
+  /// Queued -> Posted of the next chunk. Pointers to others may be bad afterwards.
   void post(Slot slot) {
     require(has_room(), "a chunk is posted only while the window has room");
+    if (held() == slots_.size()) grow();
     at(end()) = std::move(slot);
     advance(ChunkState::kQueued, ChunkState::kPosted);
   }
@@ -63,6 +66,12 @@ class InflightFifo {
   void fail_all() { failed_ = true; }
 
  private:
+  /// Idle connections are many, and most of them never hold a whole window.
+  void grow() {
+    std::vector<Slot> larger(window_);
+    for (uint64_t number = begin(); number != end(); ++number) larger[number % window_] = std::move(at(number));
+    slots_ = std::move(larger);
+  }
   uint64_t left(ChunkState state) const { return left_[static_cast<size_t>(state)]; }
   ChunkState last_working_state() const { return direction_ == Direction::kSend ? ChunkState::kPosted : ChunkState::kUnpacking; }
   ChunkState predecessor(ChunkState state) const {
@@ -73,9 +82,10 @@ class InflightFifo {
   }
 
   Direction direction_;
+  uint32_t window_;
   bool failed_ = false;
   std::array<uint64_t, kChunkStateCount> left_{};
-  std::vector<Slot> slots_;
+  std::vector<Slot> slots_;  // kQueueDepth, or window_ of them
 };
 
 }  // namespace tcpx

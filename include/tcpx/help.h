@@ -30,7 +30,7 @@ struct HintText {
 inline constexpr HintText kHints[] = {
     {"TCPX_H_UNPACK_SLOW", "Another way to unpack is faster on this machine than the one in use."},
     {"TCPX_H_TOO_MANY_REQUESTS",
-     "A comm holds at most 16 requests (of the software plugin 64, unless one is a receive of GPU memory), and a receive counts until "
+     "A comm holds at most 16 requests (of the software plugin 128, unless one is a receive of GPU memory), and a receive counts until "
      "it is consumed; a post beyond is refused."},
     {"TCPX_H_CONSUMED_EARLY",
      "Received pages that are given back before the copy out of them has ended are overwritten by later messages."},

@@ -146,7 +146,7 @@ class SoftComm : public Object, public ControlSocket::Owner {
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
   const std::string peer_, nic_;
   mutable Mutex mutex_;
-  /// Contiguous, as in GPUDirect-TCPX, which has 16: request k and k+64 share an address.
+  /// Contiguous, as in GPUDirect-TCPX, which has 16: request k and k+128 share an address.
   std::array<abi::TcpxRequest, kRequests> requests_{};
   // Requests by number; one lies in slot number % kRequests.
   uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;

@@ -78,8 +78,8 @@ TEST(Classics, APostBeyondTheQueueIsNamedBySoftwarePluginAndAdapter) {
     EXPECT_EQ(status.native(), 3) << status.to_string();
     EXPECT_TRUE(names(status.to_string(), Hint::kTooManyRequests)) << status.to_string();
   }
-  EXPECT_TRUE(logged("64 requests are outstanding: test the oldest" + name_in_detail(Hint::kTooManyRequests)));
-  EXPECT_TRUE(logged("64 receives are posted: consume the oldest" + name_in_detail(Hint::kTooManyRequests)));
+  EXPECT_TRUE(logged("128 requests are outstanding: test the oldest" + name_in_detail(Hint::kTooManyRequests)));
+  EXPECT_TRUE(logged("128 receives are posted: consume the oldest" + name_in_detail(Hint::kTooManyRequests)));
 }
 
 TEST(Classics, AWindowOfSeventeenIsNamed) {

@@ -104,7 +104,7 @@ TEST_P(SoftConformance, Trap11_APostBeyondTheQueueIsRefusedUntilASlotComesBack) 
     EXPECT_EQ(link.refused_send(64), abi::kNcclInternalError);
     EXPECT_EQ(link.refused_recv(64), abi::kNcclInternalError);
     link.finish(sends[0]);
-    EXPECT_EQ(link.send(64), sends[0]) << "request k+64 has the address of request k";
+    EXPECT_EQ(link.send(64), sends[0]) << "request k+128 has the address of request k";
     link.finish(recvs[0]);
     EXPECT_EQ(link.refused_recv(64), abi::kNcclInternalError) << "done is not enough: a receive holds its slot until consumed";
     link.consume(recvs[0]);

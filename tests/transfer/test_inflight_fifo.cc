@@ -92,7 +92,7 @@ TEST(InflightFifo, AgreesWithAListOfStatesOverRandomWalks) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     std::minstd_rand rng(seed);
     const Direction direction = rng() % 2 == 0 ? Direction::kSend : Direction::kRecv;
-    const uint32_t window = 1 + rng() % kQueueDepth;
+    const uint32_t window = 1 + rng() % (4 * kQueueDepth);
     InflightFifo<uint64_t> fifo(direction, window);
     std::vector<ChunkState> model;
     for (int step = 0; step < 500; ++step) {

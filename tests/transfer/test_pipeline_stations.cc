@@ -94,14 +94,32 @@ std::pair<uint64_t, uint64_t> most_in_flight(uint32_t depth, uint32_t chunk_byte
 
 TEST(PipelineStations, AWindowIsAsDeepAsThePluginWhileChunksAreShort) {
   using Windows = std::pair<uint64_t, uint64_t>;
-  constexpr uint32_t kDeep = 64, kShort = 128 * 1024, kLong = 512 * 1024;
+  constexpr uint32_t kDeep = 128, kShort = 128 * 1024, kLong = 512 * 1024;
   constexpr auto kHost = MemoryType::kHost;
   EXPECT_EQ(most_in_flight(kQueueDepth, kShort, kHost), Windows(kQueueDepth - 4, kQueueDepth));
   EXPECT_EQ(most_in_flight(kDeep, kShort, kHost), Windows(kDeep, kDeep));
-  EXPECT_EQ(most_in_flight(kDeep, kLong, kHost), Windows(32, 32)) << "16 MiB";
+  EXPECT_EQ(most_in_flight(kDeep, kLong, kHost), Windows(64, 64)) << "32 MiB";
   EXPECT_EQ(most_in_flight(kDeep, 2 * 1024 * 1024, kHost), Windows(kQueueDepth, kQueueDepth));
   EXPECT_EQ(most_in_flight(kDeep, kShort, MemoryType::kCuda), Windows(kDeep, kQueueDepth)) << "there are no more lists";
   EXPECT_EQ(most_in_flight(kDeep, kShort, kHost, 24), Windows(24, 24)) << "the user's word";
+}
+
+TEST(PipelineStations, AReceiveOfCudaMemoryBoundsThoseBehindIt) {
+  PipelinePairOptions options;
+  options.fake.queue_depth = 64;
+  options.recv.limits.window = 0;
+  PipelinePair p(options);
+  std::vector<std::byte> room(64 * options.recv.chunk_bytes);
+  const RegisteredMemory host = p.recv->register_memory(room.data(), room.size(), MemoryType::kHost).value();
+  ASSERT_OK(p.recv->submit({.memory = host, .bytes = 1}));
+  p.submit_recv(0, 1);
+  ASSERT_OK(p.recv->submit({.memory = host, .bytes = room.size()}));
+  p.recv->progress();
+  EXPECT_EQ(p.recv->in_flight(), kQueueDepth);
+  p.submit_send(0, 1);
+  p.submit_send(0, 1);
+  for (int i = 0; i < 5; ++i) p.send->progress(), p.recv->progress();
+  EXPECT_EQ(p.recv->in_flight(), 64u);
 }
 
 TEST(PipelineStations, Trap08_SendsMoveOnlyWhenTested) {
