@@ -320,7 +320,7 @@ class LinkTest : public ::testing::Test {
   }
   std::pair<std::unique_ptr<Pipeline>, std::unique_ptr<Pipeline>> lane(ChunkBudget* budget = nullptr) {
     const auto [send, recv] = fake_.make_wire();
-    const PipelineOptions options{.chunk_bytes = 4096, .max_transfers = kMaxLaneTransfers};
+    const PipelineOptions options{.limits = {.window = kQueueDepth}, .chunk_bytes = 4096, .max_transfers = kMaxLaneTransfers};
     PipelineOptions limited = options;
     limited.limits.budget = budget;
     return {Pipeline::create(Comm(fake_, send), {}, clock_, limited).value(),
