@@ -7,8 +7,8 @@
 
 namespace tcpx {
 
-uint32_t default_window(const NetPlugin& plugin, Direction direction) {
-  const uint32_t depth = plugin.queue_depth();
+uint32_t default_window(const NetPlugin& plugin, Direction direction, size_t channels) {
+  const uint32_t depth = channels == 1 ? plugin.queue_depth() : kQueueDepth;
   // GPUDirect-TCPX frees a send's place only when test reports it, and its direct consumers keep four in reserve (UCCL p2p/tcpx).
   return direction == Direction::kSend && depth == kQueueDepth ? depth - 4 : depth;
 }

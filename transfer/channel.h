@@ -41,8 +41,8 @@ inline constexpr uint32_t kDefaultChunkBytes = 512 * 1024;
 /// cost less (docs/field_notes.md).
 inline constexpr uint32_t kLongestChunkBytes = 2 * 1024 * 1024;
 
-/// Requests that suit a plugin.
-uint32_t default_window(const NetPlugin& plugin, Direction direction);
+/// Requests that suit a plugin. Each of several channels has few: what one over a slow NIC has taken, no other can deliver.
+uint32_t default_window(const NetPlugin& plugin, Direction direction, size_t channels = 1);
 
 struct ChannelLimits {
   /// Requests held at once, 1 ... NetPlugin::queue_depth; 0: default_window. More than kQueueDepth only while they have fewer bytes

@@ -73,8 +73,10 @@ std::string PerfEnd::describe() const {
                                                                          : "stand-in for GPU memory");
   if (!is_pipeline()) return concat(machine.plugin->name(), " (", machine.plugin_path, "), ", memory);
   const PipelineSettings& pipeline = options_.pipeline;
+  const auto devices = machine.plugin->device_count();
+  const size_t channels = pipeline.channels != 0 ? pipeline.channels : devices.is_ok() ? static_cast<size_t>(*devices) : 1;
   const auto window = [&](Direction direction, uint32_t wanted) {
-    return wanted != 0 ? wanted : default_window(*machine.plugin, direction);
+    return wanted != 0 ? wanted : default_window(*machine.plugin, direction, channels);
   };
   return concat(machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ", memory,
                 unpacker().empty() ? "" : concat(", unpack ", unpacker()), ", window ",

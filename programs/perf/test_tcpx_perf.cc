@@ -89,8 +89,9 @@ void declare_pipeline(CLI::App& app, PerfOptions& options, Arguments& arguments)
       ->type_name("BYTES")
       ->transform(size_in_bytes())
       ->check(CLI::Range(1u, kMaxRequestBytes));
-  app.add_option("--window", arguments.window,
-                 "requests that a channel holds, of either direction (default: 128; over GPUDirect-TCPX 16 receives, 12 sends)")
+  app.add_option(
+         "--window", arguments.window,
+         "requests that a channel holds, of either direction (default: 128; of several channels, and over GPUDirect-TCPX, 16 receives, 12 sends)")
       ->check(CLI::Range(1u, soft::kRequests));
   app.add_option("--memory", options.memory, "cuda (default; host memory stands in without a GPU) or host")
       ->transform(one_of(memories));
