@@ -60,12 +60,12 @@ constexpr VariableInfo kTable[] = {
      "a manager that does otherwise. No effect with the software plugin."},
     {Variable::kRecvWindow, "UCCL_TCPX_RECV_WINDOW", VariableKind::kInteger, "chunks", 1, 128, 0,
      "128 on a single channel, else 16", "",
-     "Most receives that a channel holds at once, from the post to the return of its pages. Over GPUDirect-TCPX at most 16. More than 16 only of host memory, and only while they "
-     "have less than 32 MiB."},
+     "Most receives that a channel holds at once, from the post to the return of its pages. Over GPUDirect-TCPX at most 16. More "
+     "than 16 only of host memory, and only while they have less than 32 MiB."},
     {Variable::kSendWindow, "UCCL_TCPX_SEND_WINDOW", VariableKind::kInteger, "chunks", 1, 128, 0,
      "128 on a single channel, else 12", "",
-     "Most sends that a channel holds at once, more than 16 only while they have less than 32 MiB. GPUDirect-TCPX has 16 places and needs a few for itself. Several connections of an "
-     "Endpoint that send at the same time have 12 MiB under way together."},
+     "Most sends that a channel holds at once, more than 16 only while they have less than 32 MiB. GPUDirect-TCPX has 16 places "
+     "and needs a few for itself. Several connections of an Endpoint that send at the same time have 12 MiB under way together."},
     {Variable::kChunkBytes, "UCCL_TCPX_CHUNK_BYTES", VariableKind::kInteger, "bytes", 1, 4 * kMiB, 512 * 1024,
      "524288, and up to 2097152 in long transfers", "",
      "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends. Unless it is set, chunks "

@@ -18,9 +18,9 @@ Channel::Channel(Comm comm, const ReceiveParts& receive, const Clock& clock, con
       receive_(receive),
       clock_(clock),
       limits_(limits),
-      fifo_(comm_.direction(), limits.window != 0 ? limits.window : default_window(comm_.plugin(), comm_.direction())),
+      fifo_(comm_.direction(), limits.window),
       asker_{.connection = limits.connection},
-      finished_(window()) {
+      finished_(limits.window) {
   now_ = last_advance_ = clock_.now();
 }
 

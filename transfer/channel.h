@@ -42,10 +42,10 @@ inline constexpr uint32_t kDefaultChunkBytes = 512 * 1024;
 inline constexpr uint32_t kLongestChunkBytes = 2 * 1024 * 1024;
 
 /// Requests that suit a plugin. Each of several channels has few: what one over a slow NIC has taken, no other can deliver.
-uint32_t default_window(const NetPlugin& plugin, Direction direction, size_t channels = 1);
+uint32_t default_window(const NetPlugin& plugin, Direction direction, size_t channels);
 
 struct ChannelLimits {
-  /// Requests held at once, 1 ... NetPlugin::queue_depth; 0: default_window. More than kQueueDepth only while they have fewer bytes
+  /// Requests held at once, 1 ... NetPlugin::queue_depth; 0, for a ChannelSet: default_window. More than kQueueDepth only while they have fewer bytes
   /// than kManyRequestsBytes together, and none of them is a receive of CUDA memory.
   uint32_t window = 0;
   /// Work is waiting and nothing advances for this long: the channel fails with kTimeout and logs its flight record.

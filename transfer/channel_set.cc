@@ -13,8 +13,11 @@ ChannelSet::NamedChannel::NamedChannel(ChannelParts parts, const Clock& clock, c
       channel(std::move(parts.comm), parts.receive, clock, limits) {}
 
 ChannelSet::Members ChannelSet::make_members(std::vector<ChannelParts> parts, const Clock& clock, const ChannelLimits& limits) {
+  ChannelLimits each = limits;
+  const Comm& comm = parts.front().comm;
+  if (each.window == 0) each.window = default_window(comm.plugin(), comm.direction(), parts.size());
   Members members;
-  for (ChannelParts& channel : parts) members.push_back(std::make_unique<NamedChannel>(std::move(channel), clock, limits));
+  for (ChannelParts& channel : parts) members.push_back(std::make_unique<NamedChannel>(std::move(channel), clock, each));
   return members;
 }
 

@@ -34,10 +34,8 @@ Status check(const std::vector<ChannelParts>& channels, const PipelineLinks& lin
   return ChunkPlan::make(0, options.chunk_bytes, options.longest_chunk_bytes).status();
 }
 
-ChannelLimits limits_for(const std::vector<ChannelParts>& channels, const PipelineOptions& options, const Pipeline* pipeline) {
+ChannelLimits limits_for(const PipelineOptions& options, const Pipeline* pipeline) {
   ChannelLimits limits = options.limits;
-  const Comm& comm = channels.front().comm;
-  if (limits.window == 0) limits.window = default_window(comm.plugin(), comm.direction(), channels.size());
   limits.connection = pipeline;
   return limits;
 }
@@ -62,7 +60,7 @@ Pipeline::Pipeline(std::vector<ChannelParts> channels, PipelineLinks links, cons
       peer_(std::move(links.peer)),
       peer_nic_(std::move(links.peer_nic)),
       clock_(clock),
-      channels_(std::move(channels), clock, limits_for(channels, options, this)),
+      channels_(std::move(channels), clock, limits_for(options, this)),
       transfers_(options.max_transfers),
       dispatcher_(ChunkDispatcher::create({.channels = channels_,
                                            .transfers = transfers_,

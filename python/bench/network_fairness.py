@@ -11,6 +11,7 @@ Every byte is compared with what is at its offset of the source.
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +20,10 @@ from typing import Any
 from network_hosts import Failed, Link, Process, Setting, cluster
 
 FAST, SLOW, SHARING = 16, 2, 8
+SEED = 1  # of what the source has
 PIECE, PIECES = 256 << 10, 8  # of a read; under way on each connection
 MOST_LOST, MOST_APART, MOST_HELD = 0.10, 0.25, 64 << 20
-RAIL, RAIL_MBIT = "eth1", 1000  # limited, so that not the processor, which all share here, is what the peers share
+RAIL, RAIL_MBIT = 1, 1000  # limited, so that not the processor, which all share here, is what the peers share
 
 
 class Readers:
@@ -40,10 +42,10 @@ class Readers:
     def start(self, warm_up: float, seconds: float) -> None:
         self.process.start("read_over_each", PIECES, warm_up, seconds)
 
-    def finish(self, seed: int) -> list[float]:
+    def finish(self) -> list[float]:
         """@return bytes in a second over each connection"""
         rates: list[float] = self.process.finish()
-        if wrong := self.process.call("wrong_copies", seed, PIECES):
+        if wrong := self.process.call("wrong_copies", SEED, PIECES):
             raise Failed(f"readers: wrong bytes in the places {wrong}")
         return rates
 
@@ -52,14 +54,13 @@ class Readers:
 
 
 @contextmanager
-def source_on_b() -> Iterator[tuple[Process, Any, bytes, int]]:
-    source = Process("tcpx", "b", 4, f"={RAIL},far0")
+def source_on_b() -> Iterator[tuple[Process, Any, bytes]]:
+    source = Process("tcpx", "b", 4, f"=eth{RAIL},far0")
     try:
         source.finish()
         there = source.call("allocate", PIECES, PIECE)
-        seed = 1
-        source.call("fill", seed)
-        yield source, there, source.call("address"), seed
+        source.call("fill", SEED)
+        yield source, there, source.call("address")
     finally:
         source.end()
 
@@ -69,9 +70,9 @@ def fast_beside_slow(given: argparse.Namespace, setting: Setting, mbit: float) -
     link = Link(given.link, setting, mbit, given.seed)
     readers: list[Readers] = []
     try:
-        cluster("limit", RAIL[3:], f"{RAIL_MBIT}mbit")
-        with source_on_b() as (source, there, address, seed):
-            readers.append(Readers(source, there, address, RAIL, FAST))
+        cluster("limit", str(RAIL), f"{RAIL_MBIT}mbit")
+        with source_on_b() as (source, there, address):
+            readers.append(Readers(source, there, address, f"eth{RAIL}", FAST))
             alone, beside, slow = [], [], []
             held = 0
             for turn in range(2 * given.streams):
@@ -83,19 +84,20 @@ def fast_beside_slow(given: argparse.Namespace, setting: Setting, mbit: float) -
                     readers[1].start(given.stream_seconds / 2, given.stream_seconds)
                     time.sleep(0.5)  # they have begun
                 readers[0].start(given.stream_seconds / 4, given.stream_seconds)
-                (beside if with_slow else alone).append(sum(readers[0].finish(seed)))
+                (beside if with_slow else alone).append(sum(readers[0].finish()))
                 if with_slow:
-                    slow.append(sum(readers[1].finish(seed)))
+                    slow.append(sum(readers[1].finish()))
                     held = max(held, source.call("resident") - before)
     finally:
         for one in readers:
             one.end()
         link.end()
-        cluster("limit", RAIL[3:], "none")
-    lost = 1 - sorted(beside)[len(beside) // 2] / sorted(alone)[len(alone) // 2]
+        cluster("limit", str(RAIL), "none")
+    without, beside_them, of_slow = map(statistics.median, (alone, beside, slow))
+    lost = 1 - beside_them / without
     verdict = "" if lost <= MOST_LOST and held <= MOST_HELD else " MISSED"
-    return (f"  {FAST} fast, beside {SLOW} over {setting.rtt_ms:g} ms, {mbit:g} Mbit/s: {max(alone) / 1e9:.2f} GB/s alone, "
-            f"{max(beside) / 1e9:.2f} beside; slow {max(slow) / 1e6:.1f} MB/s; lost {lost * 100:.0f} %, at most {MOST_LOST * 100:.0f}; "
+    return (f"  {FAST} fast, beside {SLOW} over {setting.rtt_ms:g} ms, {mbit:g} Mbit/s: {without / 1e9:.2f} GB/s alone, "
+            f"{beside_them / 1e9:.2f} beside; slow {of_slow / 1e6:.1f} MB/s; lost {lost * 100:.0f} %, at most {MOST_LOST * 100:.0f}; "
             f"source holds {held >> 20} MiB more{verdict}")  # fmt: skip
 
 
@@ -103,10 +105,10 @@ def shares_of_a_link(given: argparse.Namespace, setting: Setting, mbit: float) -
     link = Link(given.link, setting, mbit, given.seed)
     readers = None
     try:
-        with source_on_b() as (source, there, address, seed):
+        with source_on_b() as (source, there, address):
             readers = Readers(source, there, address, "far0", SHARING)
             readers.start(given.stream_seconds, 10 * given.stream_seconds)  # long: congestion control shares evenly in the mean
-            rates = readers.finish(seed)
+            rates = readers.finish()
     finally:
         if readers:
             readers.end()

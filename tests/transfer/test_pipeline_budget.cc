@@ -214,7 +214,9 @@ TEST(ChannelBudget, WhoAsksNoMoreLeavesTheLine) {
   testing::ManualClock clock;
   ChunkBudget budget({.together = kChunk, .turn = kChunk, .patience = kLong});
   alignas(4096) static std::byte memory[kChunk];
-  const auto limits = [&](const char& connection) { return ChannelLimits{.budget = &budget, .connection = &connection}; };
+  const auto limits = [&](const char& connection) {
+    return ChannelLimits{.window = kQueueDepth, .budget = &budget, .connection = &connection};
+  };
   const char connections[3] = {};
   std::vector<std::unique_ptr<Channel>> channels;
   std::vector<ChunkWork> work;
