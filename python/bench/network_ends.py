@@ -25,10 +25,12 @@ import numpy as np
 
 from network_mooncake import MooncakeEnd
 from network_nixl import NixlEnd
-from network_places import PATIENCE, End, at_once, content
+from network_places import PATIENCE, End, at_once, content, pieces
 
 
 class TcpxEnd(End):
+    has_lists = True
+
     def __init__(self, sockets: int) -> None:
         super().__init__()
         import tcpx
@@ -73,6 +75,16 @@ class TcpxEnd(End):
 
     def read_one(self, i: int) -> None:
         self.conns[0].read(self.places[i], self.there[i])
+
+    def write_list_one(self, i: int) -> None:
+        self.conns[0].write(*self.list_of(i))
+
+    def read_list_one(self, i: int) -> None:
+        self.conns[0].read(*self.list_of(i))
+
+    def list_of(self, i: int) -> tuple[list[np.ndarray], list[Any]]:
+        cuts = pieces(self.places[i].size)
+        return [self.places[i][cut] for cut in cuts], [self.there[i].bytes(cut.start, cut.stop) for cut in cuts]
 
     def begin_write(self, i: int) -> Any:
         return self.conns[0].write_async(self.places[i], self.there[i])

@@ -52,6 +52,13 @@ def sysctl(name: str, value: int) -> None:
         cluster("exec", host, "sh", "-c", f"echo {value} >/proc/sys/net/ipv4/{name}")
 
 
+def dropped(host: str) -> int:
+    """Packets of the link that the host's kernel has thrown away: 0, unless its queues were full."""
+    counters = (f"/sys/class/net/far0/statistics/{way}_dropped" for way in ("rx", "tx"))
+    said = subprocess.run([CLUSTER, "exec", host, "cat", *counters], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return sum(map(int, said.stdout.split()))  # nothing where the link has not begun
+
+
 class Link:
     """A network between the hosts, until `end`."""
 
@@ -71,13 +78,14 @@ class Link:
             raise
 
     def end(self) -> dict[str, int]:
-        """What became of the packets of both hosts."""
+        """What became of the packets of both hosts. dropped_by_hosts: they are lost besides what was asked for."""
+        by_hosts = sum(map(dropped, "ab"))
         self.process.terminate()
         said, _ = self.process.communicate(timeout=10)
         counts: dict[str, int] = {}
         for name, value in re.findall(r"(\w+)=(\d+)", said):
             counts[name] = counts.get(name, 0) + int(value)
-        return counts
+        return {**counts, "dropped_by_hosts": by_hosts}
 
 
 class Process:
@@ -173,9 +181,9 @@ class Pair:
             raise Failed(f"{what}, {self.peer}: wrong bytes in the places {wrong}")
 
     def one_at_a_time(self, what: str, nbytes: int, warm_up: int, samples: int, seconds: float) -> list[float]:
-        """what: write or read"""
+        """what: write or read, write_list or read_list"""
         seed = self.allocate(warm_up + samples, nbytes)
-        source, target = (self.client, self.server) if what == "write" else (self.server, self.client)
+        source, target = (self.client, self.server) if what.startswith("write") else (self.server, self.client)
         source.call("fill", seed)
         times = self.client.call(what, seconds)
         self.expect(target, f"{what} of {nbytes} bytes", seed, len(times))

@@ -45,18 +45,34 @@ SIZES = (8, 16 << 10, 64 << 10, 1 << 20, 4 << 20)
 QUICK_SIZES = (8, 64 << 10, 1 << 20)
 POSTED = (32 << 10, 2 << 20)
 AT_ONCE, FEW = 64, 8
-BARS = {"connect": 4.0, "connect, 4 channels": 4.0, "write": 1.2, "read": 1.2, "there and back": 0.6}  # round trips, at most
+BARS = {"connect": 4.0, "connect, 4 channels": 4.0, "write": 1.2, "read": 1.2, "write of a list": 1.2, "read of a list": 1.2,
+        "there and back": 0.6}  # round trips, at most
 STREAM_BAR, AT_ONCE_BAR = 0.95, 1.0  # of plain TCP, at least; of one connection's time, at most
 
 FULL = [Setting(rtt, loss, mtu) for mtu in (1500, 9000) for loss in (0, 0.0001, 0.001, 0.01) for rtt in (0.2, 1, 10, 50, 100)]
-CUT_AFTER, CUT = 2.0, 1.0
-QUICK = [
-    Setting(10),
-    Setting(50),
+FAULT_AFTER = 2.0  # seconds
+
+
+def cut(seconds: float) -> Setting:
+    return Setting(10, counts=False, options={"cut-after-ms": FAULT_AFTER * 1e3, "cut-ms": seconds * 1e3})
+
+
+def rerouted(rtt_ms: float, then_ms: float) -> Setting:
+    return Setting(rtt_ms, counts=False, options={"reroute-after-ms": FAULT_AFTER * 1e3, "reroute-delay-us": then_ms * 500})
+
+
+FAULTS = [
     Setting(10, 0.05, counts=False, options={"reorder": 0.05, "duplicate": 0.02}),
-    Setting(10, counts=False, options={"cut-after-ms": CUT_AFTER * 1e3, "cut-ms": CUT * 1e3}),
+    cut(1),
     Setting(10, counts=False, options={"mtu-hole": 1400}, probing=1),
 ]
+LONG_FAULTS = [cut(5), cut(20), rerouted(50, 10), rerouted(10, 50)]
+FULL += FAULTS + LONG_FAULTS
+QUICK = [Setting(10), Setting(50), *FAULTS]
+
+
+#: By options of a fault: which packets have met it.
+MET = {"cut-ms": "cut", "mtu-hole": "vanished", "reorder": "late", "duplicate": "twice", "reroute-after-ms": "rerouted"}
 
 
 class Measurement:
@@ -93,7 +109,7 @@ class Measurement:
             for pair in pairs:
                 pair.end()
             counts = link.end()
-        for option, count in {"cut-ms": "cut", "mtu-hole": "vanished", "reorder": "late", "duplicate": "twice"}.items():
+        for option, count in MET.items():
             if option in setting.options and not counts.get(count):
                 raise Failed(f"no packet met what {setting.name()} is about: {counts}")
         return counts
@@ -102,8 +118,8 @@ class Measurement:
         given, counts = self.given, self.setting.counts
         for pair in self.turns([*peers, four]):
             self.connects("connect, 4 channels" if pair is four else "connect", pair, given.samples if counts else 1)
-        if "cut-ms" in self.setting.options:
-            self.through_the_cut(peers[0], link)
+        if "cut-ms" in self.setting.options or "reroute-after-ms" in self.setting.options:
+            self.through_the_fault(peers[0], link)
         sizes = QUICK_SIZES if given.quick else SIZES
         two_sided = [pair for pair in peers if not PEERS[pair.peer].one_sided]
         for what in ("write", "read"):
@@ -111,6 +127,10 @@ class Measurement:
                 for pair in self.turns(peers):
                     times = pair.one_at_a_time(what, size, given.warm_up, given.samples, given.part_seconds)
                     self.add(f"{what} {size} B", pair.peer, times)
+        for what in ("write_list", "read_list") if counts else ():
+            for pair in self.turns([pair for pair in peers if PEERS[pair.peer].has_lists]):
+                times = pair.one_at_a_time(what, 1 << 20, given.warm_up, given.samples, given.part_seconds)
+                self.add(f"{what.replace('_', ' of a ')} {1 << 20} B", pair.peer, times)
         for size in POSTED if counts else [32 << 10]:
             for pair in two_sided:
                 self.add(f"there and back {size} B", pair.peer, pair.there_and_back(size, given.warm_up, given.samples, self.rtt))
@@ -157,10 +177,10 @@ class Measurement:
         pair.client.call("write_over_each")
         pair.expect(pair.server, f"a write over each of {count} connections", seed)
 
-    def through_the_cut(self, pair: Pair, link: Link) -> None:
-        """Writes one after the other until the network is back."""
-        slowest = 0.0
-        while time.monotonic() < link.began + CUT_AFTER + CUT + 0.5:
+    def through_the_fault(self, pair: Pair, link: Link) -> None:
+        """Writes one after the other until the network is back, or has been another one for a while."""
+        slowest, lasts = 0.0, self.setting.options.get("cut-ms", 0) / 1e3
+        while time.monotonic() < link.began + FAULT_AFTER + lasts + 0.5:
             slowest = max([slowest, *pair.one_at_a_time("write", 64 << 10, 0, 20, PATIENCE)])
         self.add("slowest write", pair.peer, [slowest])
 
@@ -219,7 +239,7 @@ class Measurement:
                 f"{stream[peer] / 1e9:.3f}, {of_tcp}", f"{at_once / self.seen['connect'][peer]:.1f}" if at_once else "-"]  # fmt: skip
 
 
-HEAD = ["network", "of", "connect / 4 channels", "write {}", "read", "posted 32K / 2M", "stream GB/s, of tcp",
+HEAD = ["network", "of", "connect / 4 channels", "write {} / list of 1M", "read", "posted 32K / 2M", "stream GB/s, of tcp",
         f"{AT_ONCE} at once, of one"]  # fmt: skip
 
 
@@ -256,6 +276,7 @@ def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="network_matrix.sh", description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="10 and 50 ms, and networks with faults, in less than a minute")
+    parser.add_argument("--faults", action="store_true", help="only the networks with faults: cuts, routes that change, packets out of order")
     parser.add_argument("--fairness", action="store_true", help="only that")
     parser.add_argument("--rtt", type=float, action="append", metavar="MS", help="only these round trips")
     parser.add_argument("--loss", type=float, action="append", metavar="PERCENT", help="only these")
@@ -275,9 +296,10 @@ def main() -> int:
     given.stream_seconds = given.stream_seconds or (0.6 if given.quick else 3.0)
     given.warm_up = 1 if given.quick else 5  # a socket that is used for the first time begins slowly
     given.part_seconds = 5.0
-    settings = [one for one in (QUICK if given.quick else FULL)
-                if one.rtt_ms in (given.rtt or [one.rtt_ms]) and one.mtu in (given.mtu or [one.mtu])
-                and any(abs(one.loss * 100 - percent) < 1e-9 for percent in given.loss or [one.loss * 100])]  # fmt: skip
+    wanted = [(lambda one: one.rtt_ms, given.rtt), (lambda one: one.mtu, given.mtu), (lambda one: round(one.loss * 100, 6), given.loss)]
+    settings = FAULTS + LONG_FAULTS if given.faults else QUICK if given.quick else FULL
+    if any(values for _, values in wanted):
+        settings = [one for one in settings if one.counts and all(values is None or of(one) in values for of, values in wanted)]
     if given.fairness:
         settings = []
     elif not settings:
@@ -306,6 +328,8 @@ def main() -> int:
             print("\r\033[K", end="", file=sys.stderr)
         print(f"\n{setting.name()} ({i + 1} of {len(settings)}, {time.monotonic() - began:.0f} s)")
         print(measurement.table(), flush=True)
+        if counts["dropped_by_hosts"]:
+            print(f"  the hosts dropped {counts['dropped_by_hosts']} packets besides: a queue of the kernel's was full")
         report.append({**dataclasses.asdict(setting), "seen": measurement.seen, "packets": counts})
         if setting.counts:
             done.append(measurement)

@@ -8,12 +8,13 @@ import os
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from network_places import PATIENCE, RemoteEnd, newest_interpreter, wait_while
+from network_places import PATIENCE, RemoteEnd, newest_interpreter, pieces, wait_while
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "integrations/nixl"))
@@ -40,7 +41,7 @@ class Transfer:
 
 
 class NixlEnd(RemoteEnd):
-    polls = True
+    polls = has_lists = True
     hint = "scripts/install_deps.sh --nixl installs it"
 
     @staticmethod
@@ -89,8 +90,11 @@ class NixlEnd(RemoteEnd):
         metadata, self.there = there
         self.agent.add_remote_agent(metadata)
 
-    def begin(self, operation: str, place: np.ndarray, there: int) -> Transfer:
-        near, far = (self.agent.get_xfer_descs([(at, place.size, 0)], "DRAM") for at in (place.ctypes.data, there))
+    def begin(self, operation: str, place: np.ndarray, there: int, cuts: Sequence[slice] = ()) -> Transfer:
+        """cuts: as a list of these pieces"""
+        cuts = cuts or [slice(0, place.size)]
+        near, far = (self.agent.get_xfer_descs([(at + cut.start, cut.stop - cut.start, 0) for cut in cuts], "DRAM")
+                     for at in (place.ctypes.data, there))  # fmt: skip
         return Transfer(self.agent, self.agent.initialize_xfer(operation, near, far, self.other, b""))
 
     def begin_write(self, i: int) -> Transfer:
@@ -101,3 +105,9 @@ class NixlEnd(RemoteEnd):
 
     def read_one(self, i: int) -> None:
         self.begin("READ", self.places[i], self.there[i]).wait(PATIENCE)
+
+    def write_list_one(self, i: int) -> None:
+        self.begin("WRITE", self.places[i], self.there[i], pieces(self.places[i].size)).wait(PATIENCE)
+
+    def read_list_one(self, i: int) -> None:
+        self.begin("READ", self.places[i], self.there[i], pieces(self.places[i].size)).wait(PATIENCE)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+LIST_PIECE = 4096  # bytes
 PATIENCE = 60.0  # seconds of one operation or connection, the longest of which cross a network that loses much
 
 
@@ -23,6 +24,12 @@ def content(nbytes: int, seed: int) -> np.ndarray:
     """What is at each offset of the memory with this number."""
     mixed = (np.arange(nbytes, dtype=np.uint32) + np.uint32(seed * 7919 % 2**32)) * np.uint32(2654435761)
     return (mixed >> np.uint32(15)).astype(np.uint8)
+
+
+def pieces(nbytes: int) -> list[slice]:
+    """Of a place, for an operation on a list: no two that are neighbours in memory follow each other."""
+    cuts = [slice(at, min(at + LIST_PIECE, nbytes)) for at in range(0, nbytes, LIST_PIECE)]
+    return cuts[::2] + cuts[1::2]
 
 
 def wait_while(condition: Callable[[], bool], seconds: float, what: str, pause: float = 50e-6) -> None:
@@ -45,6 +52,7 @@ class End:
     """Places of memory, which is numbered by seed: the place `i` of a set has `seed + i`."""
 
     one_sided = False  # writes and reads over one connection, and nothing else
+    has_lists = False  # one operation for many ranges
     polls = False      # takes a core while nothing happens: the process stands still while others are measured
     hint = ""          # how to get it
 
@@ -104,8 +112,21 @@ class End:
         """The write of this place, under way. It has `wait(seconds)`."""
         raise NotImplementedError
 
+    def write_list_one(self, i: int) -> None:
+        """This place to the other end's, as one list of its pieces (`pieces`)."""
+        raise NotImplementedError
+
+    def read_list_one(self, i: int) -> None:
+        raise NotImplementedError
+
     def write(self, seconds: float) -> list[float]:
         return self.timed(self.write_one, seconds)
+
+    def write_list(self, seconds: float) -> list[float]:
+        return self.timed(self.write_list_one, seconds)
+
+    def read_list(self, seconds: float) -> list[float]:
+        return self.timed(self.read_list_one, seconds)
 
     def read(self, seconds: float) -> list[float]:
         return self.timed(self.read_one, seconds)

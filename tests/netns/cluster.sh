@@ -112,8 +112,10 @@ far() {
   local host=a address=1 device
   for device in "$1" "$2"; do
     ip link set "$device" netns "tcpx-$host-$id"
-    ip -n "tcpx-$host-$id" link set "$device" name far0 mtu "$3"
+    ip -n "tcpx-$host-$id" link set "$device" name far0 mtu "$3" txqueuelen 10000 # a burst waits; what is lost is the link's business
     ip -n "tcpx-$host-$id" address add "10.77.9.$address/24" dev far0
+    # No talk of IPv6's own is among the packets that are counted.
+    ip netns exec "tcpx-$host-$id" sh -c '[ ! -d /proc/sys/net/ipv6 ] || echo 1 >/proc/sys/net/ipv6/conf/far0/disable_ipv6'
     ip -n "tcpx-$host-$id" link set far0 up
     host=b address=2
   done

@@ -18,7 +18,7 @@ uint64_t most_held(const LaneOptions& options) {
   if (options.mbit <= 0) return options.queue_bytes > 0 ? options.queue_bytes : Lane::kQueueWithoutRate;
   const uint64_t queue = options.queue_bytes > 0 ? options.queue_bytes
                                                  : std::max(Lane::kShortestQueue, bytes_in(options.mbit, 2 * options.delay_us));
-  return queue + bytes_in(options.mbit, options.delay_us + options.jitter_us);
+  return queue + bytes_in(options.mbit, std::max(options.delay_us, options.reroute_delay_us) + options.jitter_us);
 }
 
 }  // namespace
@@ -27,6 +27,7 @@ Lane::Lane(const LaneOptions& options, TimePoint began, uint64_t seed)
     : options_(options),
       cut_begins_(began + milliseconds(options.cut_after_ms)),
       cut_ends_(cut_begins_ + milliseconds(options.cut_ms)),
+      rerouted_from_(options.reroute_after_ms > 0 ? began + milliseconds(options.reroute_after_ms) : TimePoint::max()),
       most_held_(most_held(options)),
       random_(seed),
       free_(began),
@@ -55,7 +56,9 @@ void Lane::put(std::span<const std::byte> frame, uint64_t bytes, uint64_t longes
   }
   free_ = std::max(now, free_);
   if (options_.mbit > 0) free_ += Duration(static_cast<int64_t>(static_cast<double>(bytes) * 8e3 / options_.mbit));
-  Duration on_the_way = microseconds(options_.delay_us);
+  const bool rerouted = now >= rerouted_from_;
+  if (rerouted && counts_.rerouted++ == 0) last_ = free_;  // the new way knows nothing of the order on the first one
+  Duration on_the_way = microseconds(rerouted ? options_.reroute_delay_us : options_.delay_us);
   if (options_.jitter_us > 0) on_the_way += microseconds(random_() % (options_.jitter_us + 1));
   TimePoint arrives = std::max(free_ + on_the_way, last_);
   last_ = arrives;

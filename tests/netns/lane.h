@@ -27,6 +27,8 @@ struct LaneOptions {
   uint64_t queue_bytes = 0;               // 0: what the wire holds in both directions, at least kShortestQueue
   uint64_t mtu_hole = 0;                  // longer packets vanish; 0: none
   uint64_t cut_after_ms = 0, cut_ms = 0;  // since the beginning; 0 ms: no cut
+  uint64_t reroute_after_ms = 0;          // packets take another way from then on; 0: never
+  uint64_t reroute_delay_us = 0;          // that way's delay; a shorter one overtakes what is still on the first
   uint64_t seed = 1;
 };
 
@@ -41,6 +43,7 @@ class Lane {
     uint64_t dropped = 0;             // by the queue
     uint64_t cut = 0, vanished = 0;   // by the cut; by the hole
     uint64_t late = 0, twice = 0;
+    uint64_t rerouted = 0;
   };
 
   Lane(const LaneOptions& options, TimePoint began, uint64_t seed);
@@ -67,7 +70,7 @@ class Lane {
   void add(Packet packet);
 
   const LaneOptions options_;
-  const TimePoint cut_begins_, cut_ends_;
+  const TimePoint cut_begins_, cut_ends_, rerouted_from_;
   uint64_t most_held_ = 0;
   std::mt19937_64 random_;
   std::deque<Packet> packets_;  // by arrival

@@ -48,7 +48,9 @@ Result<UniqueFd> make_device(const std::string& name, bool gso) {
   if (!fd) return system_error("open /dev/net/tun", errno);
   ifreq request{};
   name.copy(request.ifr_name, IFNAMSIZ - 1);
-  request.ifr_flags = static_cast<short>(IFF_TUN | IFF_NO_PI | (gso ? IFF_VNET_HDR : 0));
+  // With IFF_NAPI what arrives waits at the device. Else it waits in the processor's queue (net.core.netdev_max_backlog, 1000
+  // packets), which drops the rest.
+  request.ifr_flags = static_cast<short>(IFF_TUN | IFF_NO_PI | IFF_NAPI | (gso ? IFF_VNET_HDR : 0));
   if (::ioctl(fd.get(), TUNSETIFF, &request) != 0) return system_error(concat("make device ", name), errno);
   if (gso && ::ioctl(fd.get(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6) != 0) {
     return system_error(concat("switch on offloads of ", name), errno);
@@ -112,9 +114,11 @@ void carry(std::array<Side, 2>& sides, bool gso, const std::atomic<bool>& stop) 
 
 void print_counts(const char* name, const Lane::Counts& counts) {
   const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-  std::printf("%s: packets=%llu bytes=%llu lost=%llu dropped=%llu cut=%llu vanished=%llu late=%llu twice=%llu\n", name,
-              number(counts.packets), number(counts.bytes), number(counts.lost), number(counts.dropped), number(counts.cut),
-              number(counts.vanished), number(counts.late), number(counts.twice));
+  std::printf(
+      "%s: packets=%llu bytes=%llu lost=%llu dropped=%llu cut=%llu vanished=%llu late=%llu twice=%llu "
+      "rerouted=%llu\n",
+      name, number(counts.packets), number(counts.bytes), number(counts.lost), number(counts.dropped), number(counts.cut),
+      number(counts.vanished), number(counts.late), number(counts.twice), number(counts.rerouted));
 }
 
 int run(const std::array<std::string, 2>& names, const LaneOptions& options, bool gso) {
@@ -169,6 +173,8 @@ int main(int argc, char** argv) {
   app.add_option("--mtu-hole", options.mtu_hole, "packets of more bytes vanish without a word");
   app.add_option("--cut-after-ms", options.cut_after_ms, "when nothing passes any more")->check(ten_seconds);
   app.add_option("--cut-ms", options.cut_ms, "and for how long")->check(ten_seconds);
+  app.add_option("--reroute-after-ms", options.reroute_after_ms, "when packets begin to take another way")->check(ten_seconds);
+  app.add_option("--reroute-delay-us", options.reroute_delay_us, "the delay of that way")->check(ten_seconds);
   app.add_option("--seed", options.seed, "of the dice");
   app.add_flag("--gso", gso, "packets of up to 64 KiB as the kernel hands them over: fast, and each has one fate");
   int exit_code = 0;

@@ -149,5 +149,15 @@ TEST_F(LaneTest, NothingPassesDuringTheCut) {
   EXPECT_EQ(2U, counts().cut);
 }
 
+TEST_F(LaneTest, PacketsOvertakeThoseOfALongerWayBefore) {
+  make({.delay_us = 5000, .reroute_after_ms = 10, .reroute_delay_us = 1000});
+  put(1, milliseconds(8));
+  put(2, milliseconds(9));
+  put(3, milliseconds(10));
+  put(4, milliseconds(15));
+  EXPECT_EQ("3@11000 1@13000 2@14000 4@16000", all());
+  EXPECT_EQ(2U, counts().rerouted);
+}
+
 }  // namespace
 }  // namespace tcpx::netns
