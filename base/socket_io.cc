@@ -239,6 +239,10 @@ Status set_no_delay(int fd) {
   return set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY");
 }
 
+Status limit_unsent(int fd, int bytes) {
+  return set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, "TCP_NOTSENT_LOWAT", bytes);
+}
+
 Duration round_trip_of(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;

@@ -57,6 +57,8 @@ Status wait_for(int fd, short events, Deadline deadline, const std::atomic<bool>
 inline constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
 
 Status set_no_delay(int fd);
+/// The socket takes no more once it holds `bytes` that it may not send yet (TCP_NOTSENT_LOWAT), however long its buffer is.
+Status limit_unsent(int fd, int bytes);
 
 /// Smoothed round-trip time of a connected TCP socket, as the kernel has measured it so far; zero where it does not tell.
 Duration round_trip_of(int fd);

@@ -19,6 +19,10 @@ namespace {
 
 constexpr Duration kLongestPatience = std::chrono::seconds(1);
 
+// Messages go to the socket that takes them first. Over a path that has little room one socket's buffer would take megabytes that it
+// cannot send before long, and later messages would wait for them, while the others have nothing to send.
+constexpr int kUnsentBytes = 512 * 1024;
+
 // An address that no source of ours leads to is tried only where that is so for all. Where a socket must be bound to the NIC, it is tried
 // without that as well: the kernel may refuse it, and answers may come back by another NIC, which a bound socket does not hear.
 std::vector<ConnectRace::Target> targets_of(const std::vector<SocketAddress>& addresses,
@@ -108,6 +112,7 @@ Status Connector::connect(Socket& socket) {
   socket.race.reset();
   socket.step = Step::kSaysHello;
   TCPX_RETURN_IF_ERROR(set_no_delay(socket.fd.get()));
+  TCPX_RETURN_IF_ERROR(limit_unsent(socket.fd.get(), kUnsentBytes));
   if (found_ || &socket != &sockets_.front()) return Status::ok();
   TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.fd.get()));
   std::erase_if(targets_, [&](const auto& target) { return target.address.to_string() != peer.to_string(); });

@@ -159,13 +159,14 @@ class Measurement:
     def streams(self, peers: list[Pair], largest: int) -> None:
         given = self.given
         rates: dict[str, list[float]] = {pair.peer: [] for pair in peers}
+        buffers = given.sockets * int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2])
         warm_up = max(given.stream_seconds / 2, min(20 * self.rtt, 1.0))
         for _ in range(given.streams):
             for pair in self.turns(peers):
-                # Some times what the network holds, for writes end in order: one that lost a packet is waited for by those behind it. And no
-                # more than it takes in about a second.
+                # Some times what the network holds, for writes end in order: one that lost a packet is waited for by those behind it. At
+                # least what the kernel takes from plain sockets ahead of their turn, and no more than it takes in about a second.
                 in_a_second = largest / self.seen[f"write {largest} B"][pair.peer]
-                under_way = min(4 * self.rtt * self.payload + (2 << 20), in_a_second)
+                under_way = min(max(4 * self.rtt * self.payload, buffers), in_a_second)
                 rates[pair.peer].append(pair.stream(max(given.sockets, int(under_way / PIECE)), warm_up, given.stream_seconds))
         for peer, values in rates.items():
             self.add("stream", peer, values)

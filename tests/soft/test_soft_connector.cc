@@ -2,6 +2,7 @@
 #include "net/soft/connector.h"
 
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -59,6 +60,19 @@ TEST(SoftConnector, TheDeadlineTellsTheLastRefusal) {
   const auto connected = connect_to_listener(absent.info, {SocketAddress::loopback(0)}, Deadline::after(milliseconds(50)));
   EXPECT_EQ(connected.status().code(), Code::kPeerGone);
   EXPECT_EQ(connected.status().native(), ECONNREFUSED);
+}
+
+TEST(SoftConnector, ADataSocketTakesLittleThatItCannotSend) {
+  const auto io = must(IoPool::create(1));
+  const auto listener = listen_softly(io, 4096);
+  const ConnectedSockets sockets = connect_softly(listener->handle());
+  ASSERT_FALSE(sockets.data.empty());
+  for (const UniqueFd& fd : sockets.data) {
+    int bytes = 0;
+    socklen_t length = sizeof bytes;
+    ASSERT_EQ(::getsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, &length), 0);
+    EXPECT_EQ(bytes, 512 * 1024);
+  }
 }
 
 TEST(SoftConnector, APortIsWaitedFor) {
