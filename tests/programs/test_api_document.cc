@@ -1,5 +1,5 @@
-// docs/api.md against the public headers: every public name has an entry, every entry is a public name, and its samples are parts
-// of programs that are compiled.
+// docs/api.md against the public headers: every call has an entry, every entry is a public name, and its samples are parts of
+// programs that are compiled.
 //
 // An entry is a row of a table whose first cell names it, or several, as `declarations` does. A call's row has four cells, all
 // filled: name, purpose, errors, threads.
@@ -66,7 +66,15 @@ std::vector<Entry> entries_of(const std::string& text) {
   return entries;
 }
 
-/// Everything wrong with the entries of a document that should have just `names`.
+bool is_call(const std::string& name) { return name.find('(') != std::string::npos; }
+
+/// Calls whose errors and threads the page tells. Those of uccl::Endpoint have the name of the call below; values say all in
+/// their headers.
+bool needs_entry(const std::string& name) {
+  return is_call(name) && (name.starts_with("Endpoint::") || name.starts_with("TransferPlan::") || name.starts_with("tcpx_"));
+}
+
+/// Everything wrong with the entries of a document about `names`.
 std::vector<std::string> entry_faults(const std::vector<Entry>& entries, Names names) {
   std::vector<std::string> found;
   Names known;
@@ -74,14 +82,15 @@ std::vector<std::string> entry_faults(const std::vector<Entry>& entries, Names n
     if (!known.insert(entry.name).second) found.push_back("two entries for " + entry.name);
     if (names.erase(entry.name) == 0 && !std::count(found.begin(), found.end(), "two entries for " + entry.name))
       found.push_back("nothing public is called " + entry.name);
-    const bool call = entry.name.find('(') != std::string::npos;
     const auto filled = std::count_if(entry.cells.begin(), entry.cells.end(),
                                       [](const std::string& cell) { return cell.find_first_not_of(' ') != std::string::npos; });
-    if (filled != (call ? 4 : 2) || filled != static_cast<int>(entry.cells.size()))
+    if (filled != (is_call(entry.name) ? 4 : 2) || filled != static_cast<int>(entry.cells.size()))
       found.push_back("the row of " + entry.name + " has " + std::to_string(filled) + " filled cells of " +
                       std::to_string(entry.cells.size()));
   }
-  for (const std::string& name : names) found.push_back("no entry for " + name);
+  for (const std::string& name : names) {
+    if (needs_entry(name)) found.push_back("no entry for " + name);
+  }
   return found;
 }
 
@@ -169,15 +178,16 @@ TEST(ApiChecker, DeclarationsInC) {
 }
 
 TEST(ApiChecker, FaultsOfEntriesAreFound) {
-  const Names names = {"f(x)", "S", "S::a"};
+  const Names names = {"tcpx_f(x)", "Endpoint::g()", "uccl::Endpoint::g()", "S", "S::a"};
   const auto faults = [&](const std::string& rows) { return entry_faults(entries_of(rows), names); };
-  const std::string call = "| `f(x)` | does a \\| b | none | any |\n", type = "| `S`, `S::a` | is |\n";
+  const std::string call = "| `tcpx_f(x)`, `Endpoint::g()` | does a \\| b | none | any |\n", type = "| `S`, `S::a` | is |\n";
   EXPECT_TRUE(faults(call + type).empty());
-  EXPECT_EQ(faults(call), (std::vector<std::string>{"no entry for S", "no entry for S::a"}));
+  EXPECT_TRUE(faults(call).empty()) << "headers tell of types";
+  EXPECT_EQ(faults(type), (std::vector<std::string>{"no entry for Endpoint::g()", "no entry for tcpx_f(x)"}));
   EXPECT_EQ(faults(call + type + "| `S` | is |\n"), (std::vector<std::string>{"two entries for S"}));
-  EXPECT_EQ(faults(call + type + "| `g()` | is | a | b |\n"), (std::vector<std::string>{"nothing public is called g()"}));
-  EXPECT_EQ(faults("| `f(x)` | does | | any |\n" + type).size(), 1u) << "errors are missing";
-  EXPECT_EQ(faults("| `f(x)` | does |\n" + type).size(), 1u) << "half a row";
+  EXPECT_EQ(faults(call + "| `h()` | is | a | b |\n"), (std::vector<std::string>{"nothing public is called h()"}));
+  EXPECT_EQ(faults("| `tcpx_f(x)`, `Endpoint::g()` | does | | any |\n").size(), 2u) << "errors are missing";
+  EXPECT_EQ(faults(call + "| `S` | is | a | b |\n").size(), 1u) << "not the row of a type";
 }
 
 TEST(ApiChecker, SamplesAreRead) {
@@ -188,7 +198,7 @@ TEST(ApiChecker, SamplesAreRead) {
 // The tree
 // ----------------------------------------------------------------------------------------------------------------
 
-TEST(Api, EveryPublicNameHasItsEntry) {
+TEST(Api, EveryCallHasItsEntry) {
   const Names names = public_names();
   // A reader that sees nothing would find no fault.
   for (const char* known :
