@@ -1,6 +1,6 @@
 // The names and the argument order of the RDMA engine of UCCL (uccl-project/uccl 1a26edf: p2p/engine.h), on top of tcpx::Endpoint.
 // A program written for that engine is ported by including this file and `using namespace tcpx::uccl`, within the limits that
-// docs/endpoint.md gives (tests/support/engine_program.h is one, and was compiled against both).
+// docs/uccl.md gives (tests/support/engine_program.h is one, and was compiled against both).
 //
 // Every call returns false after any error; `last_error` has this thread's Status. Threads, completion and matching are those of
 // tcpx/endpoint.h.

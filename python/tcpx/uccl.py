@@ -1,6 +1,6 @@
 """The Python module of UCCL's p2p engine, on `tcpx.Endpoint`: ``from tcpx import uccl as p2p`` runs programs written for it.
 
-Names, argument order and tuples are those of the wheel uccl 0.1.1 and of later sources; docs/endpoint.md has what differs ("From
+Names, argument order and tuples are those of the wheel uccl 0.1.1 and of later sources; docs/uccl.md has what differs ("From
 UCCL's Python module"). Addresses are numbers, sizes bytes. After an error a call returns False, or a tuple that begins with it;
 `last_error` and the logger `tcpx.uccl` have the reason. Calls without an `ok` raise `Refused`. Memory registered by its address
 must stay until `dereg` has returned True. Any thread.
