@@ -8,7 +8,7 @@
 
 namespace tcpx {
 
-Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes) {
+Packing preferred_packing(std::span<const HeldRange> ranges, uint64_t bytes) {
   if (ranges.size() == 1) return Packing::kWhole;
   return bytes / ranges.size() >= kDirectRangeBytes ? Packing::kRanges : Packing::kPacked;
 }
@@ -32,7 +32,7 @@ Lane::~Lane() {
   if (scrap_ != nullptr) give_back(*scrap_);
 }
 
-Result<Packing> Lane::prepare(const std::vector<HeldRange>& ranges, Packing wanted) {
+Result<Packing> Lane::prepare(std::span<const HeldRange> ranges, Packing wanted) {
   const auto is_taken = [this](const HeldRange& range) { return registered(range.region()) != nullptr; };
   if (wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken)) return wanted;
   const auto staging = staging_for(ranges.front().region());
@@ -41,8 +41,9 @@ Result<Packing> Lane::prepare(const std::vector<HeldRange>& ranges, Packing want
 }
 
 void Lane::push(std::unique_ptr<Job> job) {
-  jobs_.push_back(std::move(job));
-  bytes_ += jobs_.back()->bytes;
+  jobs_.push_back(std::make_unique<Queued>());
+  jobs_.back()->job = std::move(job);
+  bytes_ += jobs_.back()->job->bytes;
 }
 
 bool Lane::begin(uint64_t number, bool of_read) {
@@ -55,15 +56,16 @@ bool Lane::begin(uint64_t number, bool of_read) {
 
 // The job stays where it is when there is no memory: its operation ends with it alone.
 void Lane::queue_awaited(std::deque<Awaited>::iterator entry) {
-  jobs_.push_back(std::move(entry->job));
-  bytes_ += jobs_.back()->bytes;
+  jobs_.push_back(std::make_unique<Queued>());
+  jobs_.back()->job = std::move(entry->job);
+  bytes_ += jobs_.back()->job->bytes;
   awaited_.erase(entry);
 }
 
 // The job of an operation of this end stays, and ends with the link.
 std::unique_ptr<Job> Lane::take_awaited_write(uint64_t number) {
   const auto found = std::find_if(awaited_.begin(), awaited_.end(),
-                                  [=](const Awaited& entry) { return entry.job->operation == nullptr && entry.number == number; });
+                                  [=](const Awaited& entry) { return entry.job->of_peer && entry.number == number; });
   if (found == awaited_.end()) return nullptr;
   auto job = std::move(found->job);
   awaited_.erase(found);
@@ -77,7 +79,7 @@ bool Lane::progress() {
   advanced |= poll_pieces();
   if (!connection_->status().is_ok()) {
     while (!awaited_.empty()) queue_awaited(awaited_.begin());
-    for (const auto& job : jobs_) fail_job(*job, connection_->status());
+    for (const auto& queued : jobs_) fail_job(*queued, connection_->status());
   }
   collect_ended();
   return advanced;
@@ -96,15 +98,15 @@ void Lane::fail(Status reason) {
 bool Lane::cut() {
   bool advanced = false;
   while (next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers && connection_->status().is_ok()) {
-    Job& job = *jobs_[next_cut_];
+    Queued& queued = *jobs_[next_cut_];
     bool made = true;
-    if (!job.unwanted.empty()) {
-      cut_unwanted(job);
+    if (!queued.job->unwanted.empty()) {
+      cut_unwanted(queued);
     } else {
-      made = job.packing == Packing::kPacked ? cut_packed(job) : cut_direct(job);
+      made = queued.job->packing == Packing::kPacked ? cut_packed(queued) : cut_direct(queued);
     }
     advanced |= made;
-    if (job.cut_whole) {
+    if (queued.cut_whole) {
       ++next_cut_;
     } else if (!made) {
       break;
@@ -114,43 +116,45 @@ bool Lane::cut() {
 }
 
 // One parcel per range.
-bool Lane::cut_direct(Job& job) {
-  auto& ranges = job.ranges();
-  if (job.next_range < ranges.size()) {
-    const HeldRange& range = ranges[job.next_range];
-    parcels_.push_back({.job = &job, .state = ParcelState::kReady, .first_range = job.next_range, .bytes = range.bytes});
-    ++job.open_parcels;
-    ++job.next_range;
+bool Lane::cut_direct(Queued& queued) {
+  const auto ranges = queued.job->ranges;
+  if (queued.next_range < ranges.size()) {
+    const HeldRange& range = ranges[queued.next_range];
+    parcels_.push_back({.of = &queued, .state = ParcelState::kReady, .first_range = queued.next_range, .bytes = range.bytes});
+    ++queued.open_parcels;
+    ++queued.next_range;
   }
-  job.cut_whole = job.next_range == ranges.size();
+  queued.cut_whole = queued.next_range == ranges.size();
   return true;
 }
 
 // As the sender cuts its own.
-void Lane::cut_unwanted(Job& job) {
+void Lane::cut_unwanted(Queued& queued) {
+  const Job& job = *queued.job;
   const bool packed = job.packing == Packing::kPacked;
-  const uint64_t bytes = packed ? std::min<uint64_t>(kParcelBytes, job.bytes - job.cut_bytes) : job.unwanted[job.next_range++];
-  parcels_.push_back({.job = &job, .state = ParcelState::kReady, .bytes = bytes});
-  ++job.open_parcels;
-  job.cut_bytes += bytes;
-  job.cut_whole = packed ? job.cut_bytes == job.bytes : job.next_range == job.unwanted.size();
+  const uint64_t bytes =
+      packed ? std::min<uint64_t>(kParcelBytes, job.bytes - queued.cut_bytes) : job.unwanted[queued.next_range++];
+  parcels_.push_back({.of = &queued, .state = ParcelState::kReady, .bytes = bytes});
+  ++queued.open_parcels;
+  queued.cut_bytes += bytes;
+  queued.cut_whole = packed ? queued.cut_bytes == job.bytes : queued.next_range == job.unwanted.size();
 }
 
-bool Lane::cut_packed(Job& job) {
-  auto& ranges = job.ranges();
+bool Lane::cut_packed(Queued& queued) {
+  const auto ranges = queued.job->ranges;
   const auto staging = staging_for(ranges.front().region());
   if (!staging.is_ok()) {
     connection_->cancel(staging.status());
     return false;
   }
   if ((*staging)->free.empty()) return false;
-  Parcel parcel{.job = &job,
+  Parcel parcel{.of = &queued,
                 .state = ParcelState::kReady,
                 .staging = *staging,
                 .slot = (*staging)->free.back(),
-                .first_range = job.next_range,
-                .first_offset = job.next_offset,
-                .bytes = std::min<uint64_t>(kParcelBytes, job.bytes - job.cut_bytes)};
+                .first_range = queued.next_range,
+                .first_offset = queued.next_offset,
+                .bytes = std::min<uint64_t>(kParcelBytes, queued.job->bytes - queued.cut_bytes)};
   parcels_.push_back(parcel);  // first: a copy that has begun must be waited for
   if (sends_) {
     const TraceRange trace("submit gather", parcel.bytes);
@@ -167,24 +171,24 @@ bool Lane::cut_packed(Job& job) {
   (*staging)->free.pop_back();
   uint64_t left = parcel.bytes;
   while (left > 0) {
-    const uint64_t part = std::min<uint64_t>(left, ranges[job.next_range].bytes - job.next_offset);
+    const uint64_t part = std::min<uint64_t>(left, ranges[queued.next_range].bytes - queued.next_offset);
     left -= part;
-    job.next_offset += part;
-    if (job.next_offset == ranges[job.next_range].bytes) {
-      ++job.next_range;
-      job.next_offset = 0;
+    queued.next_offset += part;
+    if (queued.next_offset == ranges[queued.next_range].bytes) {
+      ++queued.next_range;
+      queued.next_offset = 0;
     }
   }
-  job.cut_bytes += parcel.bytes;
-  job.cut_whole = job.cut_bytes == job.bytes;
-  ++job.open_parcels;
+  queued.cut_bytes += parcel.bytes;
+  queued.cut_whole = queued.cut_bytes == queued.job->bytes;
+  ++queued.open_parcels;
   return true;
 }
 
 // Writes the ranges behind a packed parcel, one by one, into `segments_`.
 void Lane::segments_of(const Parcel& parcel, bool gather) {
   segments_.clear();
-  const auto& ranges = parcel.job->ranges();
+  const auto ranges = parcel.of->job->ranges;
   const Staging& staging = *parcel.staging;
   std::byte* slot = (staging.mapped ? staging.mapped.host() : staging.buffer.device()) + parcel.slot * kParcelBytes;
   size_t index = parcel.first_range;
@@ -233,7 +237,7 @@ bool Lane::submit_ready() {
 
 Result<TransferSpec> Lane::transfer_of(const Parcel& parcel) {
   TransferSpec spec{.bytes = parcel.bytes};
-  if (!parcel.job->unwanted.empty()) {
+  if (!parcel.of->job->unwanted.empty()) {
     if (scrap_ == nullptr) {
       TCPX_ASSIGN_OR_RETURN(scrap_, make_staging(MemoryType::kHost, parts_.host_copier));
     }
@@ -243,10 +247,9 @@ Result<TransferSpec> Lane::transfer_of(const Parcel& parcel) {
     spec.memory = parcel.staging->registered;
     spec.offset = parcel.slot * kParcelBytes;
   } else {
-    const HeldRange& range = parcel.job->ranges()[parcel.first_range];
+    const HeldRange& range = parcel.of->job->ranges[parcel.first_range];
     const RegisteredMemory* const memory = registered(range.region());
-    if (memory == nullptr)
-      return Status(Code::kProtocol, "submit transfer", "the peer has unpacked what was to be packed");
+    if (memory == nullptr) return Status(Code::kProtocol, "submit transfer", "the peer has unpacked what was to be packed");
     spec.memory = *memory;
     spec.offset = static_cast<size_t>(range.data - range.region().data);
   }
@@ -256,9 +259,9 @@ Result<TransferSpec> Lane::transfer_of(const Parcel& parcel) {
 bool Lane::poll_pieces() {
   bool advanced = false;
   for (Parcel& parcel : parcels_) {
-    if (parcel.job != nullptr) advanced |= step(parcel);
+    if (parcel.of != nullptr) advanced |= step(parcel);
   }
-  while (!parcels_.empty() && parcels_.front().job == nullptr) {
+  while (!parcels_.empty() && parcels_.front().of == nullptr) {
     parcels_.pop_front();
     if (next_submit_ > 0) --next_submit_;
   }
@@ -287,7 +290,7 @@ bool Lane::step(Parcel& parcel) {
         return true;
       }
       if (answer.state != TransferState::kDone)
-        fail_job(*parcel.job, answer.status.is_ok() ? connection_->status() : answer.status);
+        fail_job(*parcel.of, answer.status.is_ok() ? connection_->status() : answer.status);
       end_parcel(parcel);
       return true;
     }
@@ -304,7 +307,7 @@ bool Lane::step(Parcel& parcel) {
         return true;
       }
       if (!copied.is_ok()) {
-        fail_job(*parcel.job, copied.status());
+        fail_job(*parcel.of, copied.status());
         connection_->cancel(copied.status());
       }
       end_parcel(parcel);
@@ -338,7 +341,7 @@ bool Lane::scatter(Parcel& parcel) {
   }
   parcel.state = before;
   if (ticket.status().code() == Code::kExhausted) return false;
-  fail_job(*parcel.job, ticket.status());
+  fail_job(*parcel.of, ticket.status());
   connection_->cancel(ticket.status());
   end_parcel(parcel);
   return true;
@@ -346,26 +349,26 @@ bool Lane::scatter(Parcel& parcel) {
 
 void Lane::end_parcel(Parcel& parcel) {
   if (parcel.staging != nullptr) parcel.staging->free.push_back(parcel.slot);
-  --parcel.job->open_parcels;
-  parcel.job = nullptr;
+  --parcel.of->open_parcels;
+  parcel.of = nullptr;
 }
 
-void Lane::fail_job(Job& job, const Status& reason) {
-  if (job.status.is_ok()) job.status = reason;
-  job.cut_whole = true;  // no more parcels
+void Lane::fail_job(Queued& queued, const Status& reason) {
+  if (queued.job->status.is_ok()) queued.job->status = reason;
+  queued.cut_whole = true;  // no more parcels
 }
 
 // Jobs may end out of order: a failed one waits for its parcels, and with several channels transfers overtake each other.
 void Lane::collect_ended() {
   for (size_t i = 0; i < jobs_.size();) {
-    Job& job = *jobs_[i];
-    if (!job.cut_whole || job.open_parcels > 0) {
+    Queued& queued = *jobs_[i];
+    if (!queued.cut_whole || queued.open_parcels > 0) {
       if (i >= next_cut_) break;  // not begun, and so are all behind it
       ++i;
       continue;
     }
-    const uint64_t bytes = job.bytes;
-    ended_.push_back(std::move(jobs_[i]));
+    const uint64_t bytes = queued.job->bytes;
+    ended_.push_back(std::move(queued.job));
     bytes_ -= bytes;
     jobs_.erase(jobs_.begin() + static_cast<ptrdiff_t>(i));
     if (i < next_cut_) --next_cut_;
@@ -427,9 +430,9 @@ const RegisteredMemory* Lane::registered(const Region& region) {
 }
 
 bool Lane::serves(MemoryId region) const {
-  const auto is_peers = [region](const Job& job) { return job.operation == nullptr && uses(job.held, region); };
-  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return is_peers(*job); }) ||
-         std::any_of(awaited_.begin(), awaited_.end(), [&](const Awaited& entry) { return is_peers(*entry.job); });
+  const auto is_peers = [region](const std::unique_ptr<Job>& entry) { return is_of_peer(*entry, region); };
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& queued) { return is_peers(queued->job); }) ||
+         std::any_of(awaited_.begin(), awaited_.end(), [&](const Awaited& entry) { return is_peers(entry.job); });
 }
 
 void Lane::forget(MemoryId region) {

@@ -22,12 +22,12 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "base/segment_copier.h"
-#include "endpoint/credit_windows.h"
-#include "endpoint/operation.h"
+#include "endpoint/memory_registry.h"
 #include "endpoint/staging_buffers.h"
 #include "endpoint/wire.h"
 #include "transfer/pipeline.h"
@@ -44,32 +44,29 @@ inline constexpr uint64_t kDirectRangeBytes = 256 * 1024;
 /// Transfers of one pipeline half that are under way at once.
 inline constexpr uint32_t kMaxLaneTransfers = 64;
 
-/// One transfer on its way.
+/// Bytes of a transfer at this end, which a lane moves.
 struct Job {
-  Operation* operation = nullptr;  ///< of this end; null when the peer started it
-  uint64_t number = 0;             ///< of the operation, as its starter counts
-  std::vector<HeldRange> held;     ///< when the peer started it: keeps the memory
+  Job() = default;
+  Job(const Job&) = delete;
+  virtual ~Job() = default;
+  Job& operator=(const Job&) = delete;
+
+  uint64_t number = 0;                ///< of the operation, as its starter counts
+  bool of_peer = false;               ///< which has started it
+  std::span<const HeldRange> ranges;  ///< who ends the job keeps them until then
   Packing packing = Packing::kWhole;
   uint64_t bytes = 0;
-  std::vector<uint64_t> unwanted;     ///< receive, without ranges: bytes of each range that the sender has, which go nowhere
-  std::unique_ptr<NotifyMsg> notify;  ///< delivered here at the good end
-  Charge charge;                      ///< when the peer started it: given back at the end
-  Packing on_host = Packing::kWhole;  ///< of a read of the peer: way_on_host of what it was told
-  Status status;                      ///< of an ended job
-
-  std::vector<HeldRange>& ranges() { return operation != nullptr ? operation->ranges : held; }
-
- private:
-  friend class Lane;
-  size_t next_range = 0;     // position of the next parcel
-  uint64_t next_offset = 0;  // within that range
-  uint64_t cut_bytes = 0;    // already cut into parcels
-  uint32_t open_parcels = 0;
-  bool cut_whole = false;  // no parcel is left to be made
+  std::vector<uint64_t> unwanted;  ///< receive, without ranges: bytes of each range that the sender has, which go nowhere
+  Status status;                   ///< of an ended job
 };
 
+/// It is the peer's, and uses that region.
+inline bool is_of_peer(const Job& job, MemoryId region) {
+  return job.of_peer && uses(job.ranges, region);
+}
+
 /// The packing that a sender prefers for these ranges. Part of the protocol for reads, whose ends both ask it.
-Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes);
+Packing preferred_packing(std::span<const HeldRange> ranges, uint64_t bytes);
 
 /// Parts that a lane shares with the others of its endpoint.
 struct LaneParts {
@@ -89,7 +86,7 @@ class Lane {
   /// To be asked before the peer is told to count on a transfer of these ranges, while it can still be refused alone.
   /// @return `wanted`, or kPacked when the plugin does not take the memory as it is. The plugin's answer, or the allocator's,
   /// when it cannot be packed either.
-  Result<Packing> prepare(const std::vector<HeldRange>& ranges, Packing wanted);
+  Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
   /// Queues a job behind all others. Its memory is this lane's until it is the `ended` one.
   void push(std::unique_ptr<Job> job);
   /// Keeps one that the peer has not begun; its memory is this lane's already. @param number, of_read as a BeginFrame names it
@@ -132,6 +129,14 @@ class Lane {
     MemoryType type{};                // of the memory that it serves
     SegmentCopier* copier = nullptr;  // gathers and scatters that
   };
+  struct Queued {
+    std::unique_ptr<Job> job;
+    size_t next_range = 0;     // where the next parcel begins
+    uint64_t next_offset = 0;  // within that range
+    uint64_t cut_bytes = 0;    // already cut into parcels
+    uint32_t open_parcels = 0;
+    bool cut_whole = false;  // no parcel is left to be made
+  };
   struct Awaited {
     std::unique_ptr<Job> job;
     uint64_t number = 0;
@@ -139,7 +144,7 @@ class Lane {
   };
   enum class ParcelState : uint8_t { kGathering, kReady, kSubmitted, kArrived, kFetching, kFetched, kScattering };
   struct Parcel {
-    Job* job = nullptr;
+    Queued* of = nullptr;  // null: it has ended
     ParcelState state = ParcelState::kReady;
     Staging* staging = nullptr;  // of a packed job
     uint32_t slot = 0;
@@ -152,16 +157,16 @@ class Lane {
 
   void queue_awaited(std::deque<Awaited>::iterator entry);
   bool cut();
-  bool cut_direct(Job& job);
-  bool cut_packed(Job& job);
-  void cut_unwanted(Job& job);
+  bool cut_direct(Queued& queued);
+  bool cut_packed(Queued& queued);
+  void cut_unwanted(Queued& queued);
   Result<TransferSpec> transfer_of(const Parcel& parcel);
   bool submit_ready();
   bool poll_pieces();
   bool step(Parcel& parcel);
   bool scatter(Parcel& parcel);
   void end_parcel(Parcel& parcel);
-  void fail_job(Job& job, const Status& reason);
+  static void fail_job(Queued& queued, const Status& reason);
   void collect_ended();
   Result<Staging*> staging_for(const Region& region);
   Result<std::unique_ptr<Staging>> make_staging(MemoryType type, SegmentCopier& copier);
@@ -173,12 +178,12 @@ class Lane {
   std::unique_ptr<Pipeline> connection_;
   LaneParts parts_;
   const bool sends_;
-  std::deque<std::unique_ptr<Job>> jobs_;  // in order; cut from the front on
+  std::deque<std::unique_ptr<Queued>> jobs_;  // in order; cut from the front on
   std::deque<Awaited> awaited_;
-  uint64_t bytes_ = 0;                     // of jobs_
-  size_t next_cut_ = 0;                    // index into jobs_ of the first job not wholly cut
-  std::deque<Parcel> parcels_;             // in order of submission
-  size_t next_submit_ = 0;                 // index into parcels_ of the first one not submitted
+  uint64_t bytes_ = 0;          // of jobs_
+  size_t next_cut_ = 0;         // index into jobs_ of the first job not wholly cut
+  std::deque<Parcel> parcels_;  // in order of submission
+  size_t next_submit_ = 0;      // index into parcels_ of the first one not submitted
   std::deque<std::unique_ptr<Job>> ended_;
   std::unordered_map<uint64_t, std::optional<RegisteredMemory>> registrations_;  // nullopt: refused
   std::vector<std::unique_ptr<Staging>> staging_;  // of host memory, of GPU memory, and of that of each GPU out of reach

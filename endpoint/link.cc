@@ -148,10 +148,10 @@ bool Link::move(Mover& mover, bool received, Now... now) {
   if (!mover.status().is_ok() && reads()) fail(mover.status());
   for (; Job* const job = mover.ended(); mover.drop_ended()) {
     advanced = true;
-    if (job->operation != nullptr) {
-      local_.end_moved(*job, received);
+    if (job->of_peer) {
+      peer_.end_moved(static_cast<PeerJob&>(*job), received);
     } else {
-      peer_.end_moved(*job, received);
+      local_.end_moved(*job, received);
     }
   }
   return advanced;

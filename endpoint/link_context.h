@@ -70,6 +70,22 @@ struct Notification {
   Notification* next_submitted = nullptr;
 };
 
+/// A transfer that the peer has started.
+struct PeerJob final : Job {
+  PeerJob(uint64_t operation, std::vector<HeldRange> memory, uint64_t size, const Charge& cost)
+      : held(std::move(memory)), charge(cost) {
+    number = operation;
+    of_peer = true;
+    ranges = held;
+    bytes = size;
+  }
+
+  const std::vector<HeldRange> held;
+  std::unique_ptr<NotifyMsg> notify;  ///< delivered here at the good end
+  Charge charge;                      ///< given back at the end
+  Packing on_host = Packing::kWhole;  ///< of a read: way_on_host of what the peer was told
+};
+
 enum class LinkStage : uint8_t {
   kOpen,
   kClosing,  ///< nothing new is taken, transfers under way are let end
@@ -140,16 +156,17 @@ struct LinkContext {
     if (eager) stream->send(BeginFrame{.operation = job->number, .of_read = of_read});
     send_lane.push(std::move(job));
   }
+  /// The peer does not begin a write of its own. @return null: none of that number is awaited
+  std::unique_ptr<PeerJob> take_awaited_write(uint64_t number) {
+    return std::unique_ptr<PeerJob>(static_cast<PeerJob*>(recv_lane.take_awaited_write(number).release()));
+  }
   /// Takes the bytes of a transfer that the peer has begun and this end cannot use.
   /// @param lengths of its ranges; at least one
   /// @param charge given back behind them
   void let_go_by(uint64_t operation, uint64_t bytes, Packing packing, std::vector<uint64_t> lengths, const Charge& charge) {
-    auto job = std::make_unique<Job>();
-    job->number = operation;
-    job->bytes = bytes;
+    auto job = std::make_unique<PeerJob>(operation, std::vector<HeldRange>(), bytes, charge);
     job->packing = packing;
     job->unwanted = std::move(lengths);
-    job->charge = charge;
     recv_lane.push(std::move(job));
   }
   /// Now, or when the inbox has room.
@@ -189,7 +206,7 @@ struct LinkContext {
   TimePoint now;  ///< of this turn
   LinkStage stage = LinkStage::kOpen;
   bool begins_writes = true;  ///< on an eager link: the peer has taken all that have begun, as they were packed
-  Status status;  ///< ok while it is of use
+  Status status;              ///< ok while it is of use
   Status broken;
 
  private:

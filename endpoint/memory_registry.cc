@@ -50,7 +50,7 @@ Result<std::byte*> part_of(const HeldRange& range, uint64_t offset, uint64_t byt
   return range.data + offset;
 }
 
-bool uses(const std::vector<HeldRange>& ranges, MemoryId region) {
+bool uses(std::span<const HeldRange> ranges, MemoryId region) {
   return std::any_of(ranges.begin(), ranges.end(), [region](const HeldRange& range) { return range.region().id == region; });
 }
 

@@ -122,7 +122,7 @@ Status check_inside(const Region& region, const void* data, size_t bytes);
 Result<std::byte*> part_of(const HeldRange& range, uint64_t offset, uint64_t bytes);
 
 /// Any of them holds that region.
-bool uses(const std::vector<HeldRange>& ranges, MemoryId region);
+bool uses(std::span<const HeldRange> ranges, MemoryId region);
 /// Memory that the host gets at: its own, or that which stands in for a GPU's.
 inline bool is_of_host(const Region& region, const MemoryOps& memory) {
   return region.type == MemoryType::kHost || !memory.has_gpu();

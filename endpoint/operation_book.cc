@@ -27,8 +27,8 @@ void count_latency(LatencyHistogram& latency, Duration taken) {
 
 std::unique_ptr<Job> job_of(const LocalOperation& local, Packing packing) {
   auto job = std::make_unique<Job>();
-  job->operation = local.operation;
   job->number = local.number();
+  job->ranges = local.operation->ranges;
   job->bytes = local.operation->bytes;
   job->packing = packing;
   return job;

@@ -123,12 +123,8 @@ bool PeerOperations::begin_held_up() {
 
 Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
   if (ranges.empty()) return unexpected(frame, "a write of nothing that is not inline");
-  auto job = std::make_unique<Job>();
-  job->number = frame.operation;
-  job->held = std::move(ranges);
-  job->bytes = frame.bytes;
+  auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
   job->notify = message_of(frame.notify, link_.id);
-  job->charge = charge;
   if (link_.pulls.can_pull(job->held, frame.sources)) {
     link_.pulls.push(std::move(job), frame.sources, {.operation = frame.operation, .packing = Packing::kPulled});
     return Status::ok();
@@ -179,11 +175,7 @@ Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> rang
     if (link_.eager && frame.packing != packing) packing = Packing::kPacked;
     const auto prepared = or_refuse(link_.send_lane.prepare(ranges, packing), frame.operation, charge);
     if (!prepared) return Status::ok();
-    auto job = std::make_unique<Job>();
-    job->number = frame.operation;
-    job->held = std::move(ranges);
-    job->bytes = frame.bytes;
-    job->charge = charge;
+    auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
     if (link_.eager) {
       job->packing = *prepared;
       link_.stream->send(ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = *prepared, .begun = true});
@@ -216,7 +208,7 @@ Status PeerOperations::on(const GoFrame& frame) {
   if (frame.packing == Packing::kWhole && found->second->held.size() != 1) return unexpected(frame, kNoWholeVector);
   if (is_on_host(frame.packing) && !is_offered(frame.packing, found->second->on_host)) return unexpected(frame, kNotOffered);
   if (frame.packing == Packing::kShared && !link_.send_shared.gives(found->second->held)) return unexpected(frame, kNotOffered);
-  std::unique_ptr<Job> job = std::move(found->second);
+  std::unique_ptr<PeerJob> job = std::move(found->second);
   reads_.erase(found);
   if (frame.packing == Packing::kPulled) {
     end_moved(*job, false);
@@ -252,7 +244,7 @@ void PeerOperations::cancel_write(uint64_t number) {
 }
 
 Status PeerOperations::drop_write(uint64_t number) {
-  const auto job = link_.recv_lane.take_awaited_write(number);
+  const auto job = link_.take_awaited_write(number);
   if (job == nullptr) return unexpected(ControlType::kCancel, number, "no write waits for its begin");
   link_.refuse(number, job->charge, Status(Code::kCancelled, "write", "given up by the writer"));
   return Status::ok();
@@ -296,7 +288,7 @@ void PeerOperations::end_copy(const Result<bool>& done) {
   link_.give_back(copying.charge);
 }
 
-void PeerOperations::end_moved(Job& job, bool received) {
+void PeerOperations::end_moved(PeerJob& job, bool received) {
   if (job.status.is_ok() && job.unwanted.empty()) (received ? link_.stats.bytes_received : link_.stats.bytes_sent) += job.bytes;
   if (!received || !job.unwanted.empty()) return link_.give_back(job.charge);  // a read, of which the peer knows by its own lane
   if (!job.status.is_ok()) return link_.refuse(job.number, job.charge, job.status);

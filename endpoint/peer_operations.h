@@ -43,7 +43,7 @@ class PeerOperations {
   /// Begins what the GPU's work no longer holds up, and moves short copies along. @return true when something advanced
   bool progress();
   /// A job of the peer's has come back from its lane: nothing touches its memory any more.
-  void end_moved(Job& job, bool received);
+  void end_moved(PeerJob& job, bool received);
   /// The link has failed: reads that wait will hear nothing.
   void end() {
     reads_.clear();
@@ -95,8 +95,8 @@ class PeerOperations {
   void answer_read(uint64_t number, std::span<const std::byte> data);
 
   LinkContext& link_;
-  std::unordered_map<uint64_t, std::unique_ptr<Job>> reads_;  // long ones, until the peer's "go"
-  std::vector<HeldUp> held_up_;                               // in their order
+  std::unordered_map<uint64_t, std::unique_ptr<PeerJob>> reads_;  // long ones, until the peer's "go"
+  std::vector<HeldUp> held_up_;                                   // in their order
   CopyQueue<Copying> copies_;
   std::vector<std::byte> room_;  // reused
 };

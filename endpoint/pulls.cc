@@ -11,7 +11,7 @@
 
 namespace tcpx {
 
-bool Pulls::can_pull(const std::vector<HeldRange>& to, const WireArray<WireSource>& from) {
+bool Pulls::can_pull(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
   if (peer_ == nullptr || from.empty() || to.empty() || !status_.is_ok()) return false;
   const Region& region = to.front().region();
   const bool on_gpu = !is_of_host(region, parts_.memory);
@@ -39,7 +39,7 @@ bool Pulls::reaches(const WireSource& source, bool on_gpu) {
 
 void Pulls::push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, const GoFrame& over) {
   Pull pull;
-  pull.on_gpu = !is_of_host(job->ranges().front().region(), parts_.memory);
+  pull.on_gpu = !is_of_host(job->ranges.front().region(), parts_.memory);
   pull.segments = segments_of(*job, from, pull);
   pull.job = std::move(job);
   pull.over = over;
@@ -47,13 +47,13 @@ void Pulls::push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, co
 }
 
 // The stretches that are whole at both ends.
-std::vector<CopySegment> Pulls::segments_of(Job& job, const WireArray<WireSource>& from, Pull& pull) const {
+std::vector<CopySegment> Pulls::segments_of(const Job& job, const WireArray<WireSource>& from, Pull& pull) const {
   std::vector<CopySegment> segments;
   segments.reserve(from.size());
   size_t index = 0;
   uint64_t used = 0;  // of the source at `index`
   const std::byte* begin = nullptr;
-  for (const HeldRange& range : job.ranges()) {
+  for (const HeldRange& range : job.ranges) {
     for (uint64_t at = 0; at < range.bytes;) {
       const WireSource source = from[index];
       if (used == 0) {
@@ -253,9 +253,8 @@ void Pulls::close() {
 }
 
 bool Pulls::serves(MemoryId region) const {
-  return std::any_of(pulls_.begin(), pulls_.end(), [region](const Pull& pull) {
-    return pull.job != nullptr && pull.job->operation == nullptr && uses(pull.job->held, region);
-  });
+  return std::any_of(pulls_.begin(), pulls_.end(),
+                     [region](const Pull& pull) { return pull.job != nullptr && is_of_peer(*pull.job, region); });
 }
 
 std::string Pulls::flight_record() const {

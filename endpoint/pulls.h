@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -39,7 +40,7 @@ class Pulls {
       : peer_(peer), parts_(parts), ring_(ring), stream_(stream) {}
 
   /// This end can copy from there to here by itself. @param from checked (check_sources); none: false
-  bool can_pull(const std::vector<HeldRange>& to, const WireArray<WireSource>& from);
+  bool can_pull(std::span<const HeldRange> to, const WireArray<WireSource>& from);
   /// Starts what `can_pull` was true for. Its memory is this one's until it is the `ended` one.
   /// @param from as many bytes as the job has
   /// @param over said to the peer at the good end
@@ -100,7 +101,7 @@ class Pulls {
   };
 
   bool reaches(const WireSource& source, bool on_gpu);
-  std::vector<CopySegment> segments_of(Job& job, const WireArray<WireSource>& from, Pull& pull) const;
+  std::vector<CopySegment> segments_of(const Job& job, const WireArray<WireSource>& from, Pull& pull) const;
   bool step(Pull& pull, size_t& running);
   Result<bool> step_on_gpu(Pull& pull);
   Result<bool> step_on_host(Pull& pull);

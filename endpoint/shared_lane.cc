@@ -22,14 +22,14 @@ SharedLane::~SharedLane() {
   }
 }
 
-bool SharedLane::takes(const std::vector<HeldRange>& to, const WireArray<WireSource>& from) {
+bool SharedLane::takes(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
   if (ring_ == nullptr || !status_.is_ok() || to.empty() || from.empty()) return false;
   if (is_for_gpu(to) && (to.front().region().access.copier != nullptr || !reaches_gpu())) return false;
   const uint64_t share = from[0].share;  // the sources of one operation are of one kind
   return share == kHostMemory || share == kHiddenMemory || ring_->pinned.load(std::memory_order_acquire) != 0;
 }
 
-bool SharedLane::gives(const std::vector<HeldRange>& from) const {
+bool SharedLane::gives(std::span<const HeldRange> from) const {
   return ring_ != nullptr && !from.empty() && (!is_for_gpu(from) || mapped_);
 }
 
@@ -71,7 +71,7 @@ std::optional<uint64_t> SharedLane::room() {
 // As much of one job as lies in one stretch of the ring. @return false: nothing can be begun
 bool SharedLane::begin_piece() {
   const auto may = room();
-  auto& ranges = jobs_[next_cut_]->ranges();
+  const auto ranges = jobs_[next_cut_]->ranges;
   const bool for_gpu = is_for_gpu(ranges);
   const size_t at = begun_ % BulkRing::kBytes;
   const uint64_t most = std::min<uint64_t>({may.value_or(0), for_gpu ? kLongPiece : piece_, BulkRing::kBytes - at});
@@ -179,8 +179,7 @@ void SharedLane::abandon() {
 }
 
 bool SharedLane::serves(MemoryId region) const {
-  return std::any_of(jobs_.begin(), jobs_.end(),
-                     [region](const auto& job) { return job->operation == nullptr && uses(job->held, region); });
+  return std::any_of(jobs_.begin(), jobs_.end(), [region](const auto& job) { return is_of_peer(*job, region); });
 }
 
 std::string SharedLane::flight_record() const {

@@ -19,6 +19,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,9 +75,9 @@ class SharedLane {
   SharedLane(const SharedLane&) = delete;
 
   /// Receiver: the bytes that the peer offers, and that cannot be pulled, come through this. @param from its sources
-  bool takes(const std::vector<HeldRange>& to, const WireArray<WireSource>& from);
+  bool takes(std::span<const HeldRange> to, const WireArray<WireSource>& from);
   /// Sender: they can be put into this.
-  bool gives(const std::vector<HeldRange>& from) const;
+  bool gives(std::span<const HeldRange> from) const;
   /// The GPU gets at the ring, which is pinned for it when it is first asked. @return false: it does not, as has been logged
   bool reaches_gpu();
   /// As those of Lane. @param job stays the caller's when memory is wanting for it
@@ -125,7 +126,7 @@ class SharedLane {
   bool begin_piece();
   bool start(Piece& piece, bool for_gpu);
   bool is_over(const Piece& piece);
-  bool is_for_gpu(const std::vector<HeldRange>& ranges) const { return !is_of_host(ranges.front().region(), parts_.memory); }
+  bool is_for_gpu(std::span<const HeldRange> ranges) const { return !is_of_host(ranges.front().region(), parts_.memory); }
   bool end_pieces();
   void end_front_job();
 

@@ -64,10 +64,14 @@ class SharedLanes : public ::testing::TestWithParam<Setup> {
     return parts;
   }
   static std::unique_ptr<Job> job(std::vector<HeldRange> held, uint64_t number) {
-    auto job = std::make_unique<Job>();
+    struct Holding : Job {
+      std::vector<HeldRange> held;
+    };
+    auto job = std::make_unique<Holding>();
     job->number = number;
     for (const HeldRange& range : held) job->bytes += range.bytes;
     job->held = std::move(held);
+    job->ranges = job->held;
     return job;
   }
   static Bytes contents(const Memory& memory, const std::vector<std::pair<size_t, size_t>>& parts) {
