@@ -7,7 +7,7 @@
 // No wake-up is lost: both fences are sequentially consistent, so one of them comes first. If it is that of the end that changes
 // something, the sleeper's load finds the change; if it is the sleeper's, the other end's load finds the wish. An end says what it
 // wants, so that nobody is woken for nothing: bytes to read; room for bytes that wait here; and the same two for another ring that
-// the ends share (endpoint/shared_lane.h), whose owner stores and loads in the same order.
+// the ends share (lanes/ring/ring_lane.h), whose owner stores and loads in the same order.
 //
 // The peer may write anything into the rings: its counters are checked before they are used, and bytes are copied out before
 // they are looked at.

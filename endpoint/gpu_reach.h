@@ -7,7 +7,7 @@
 
 #include "base/memory_ops.h"
 #include "base/mutex.h"
-#include "endpoint/memory_registry.h"
+#include "base/memory_registry.h"
 
 namespace tcpx {
 

@@ -11,7 +11,7 @@
 #include "base/memory_ops.h"
 #include "base/segment_copier.h"
 #include "endpoint/operation.h"
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 

@@ -16,7 +16,7 @@ constexpr Duration kCollect = std::chrono::microseconds(10);
 constexpr size_t kManyBytes = 64 * 1024;
 // Time a closed connection may take to let transfers end that have begun.
 constexpr Duration kFarewell = std::chrono::seconds(2);
-// Between looks whether the peer's host has been silent for too long (endpoint/host_signs.h).
+// Between looks whether the peer's host has been silent for too long (wire/host_signs.h).
 constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -280,7 +280,7 @@ ConnectionStats Link::stats() const {
   stats.remote_gpu_idx = context_.peer.gpu_idx;
   stats.path = path_;
   stats.operations_pending = local_.size();
-  for (const Lane* lane : {&context_.send_lane, &context_.recv_lane}) {
+  for (const NetLane* lane : {&context_.send_lane, &context_.recv_lane}) {
     const Pipeline& connection = lane->connection();
     stats.chunks_in_flight += connection.in_flight();
     stats.window_chunks += connection.window();
@@ -302,7 +302,7 @@ std::string Link::flight_record() const {
   text += local_.flight_record();
   if (!context_.send_lane.idle()) text += concat("\n  ", context_.send_lane.flight_record());
   if (!context_.recv_lane.idle()) text += concat("\n  ", context_.recv_lane.flight_record());
-  for (const SharedLane* lane : {&context_.send_shared, &context_.recv_shared}) {
+  for (const RingLane* lane : {&context_.send_shared, &context_.recv_shared}) {
     if (!lane->idle()) text += concat("\n  ", lane->flight_record());
   }
   if (!context_.pulls.idle()) text += concat("\n  ", context_.pulls.flight_record());

@@ -11,17 +11,17 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "endpoint/control_stream.h"
-#include "endpoint/credit_windows.h"
+#include "wire/control_stream.h"
+#include "wire/credit_windows.h"
 #include "endpoint/inline_copies.h"
-#include "endpoint/lane.h"
+#include "lanes/net/net_lane.h"
 #include "endpoint/link_setup.h"
 #include "endpoint/notify_inbox.h"
 #include "endpoint/operation.h"
 #include "endpoint/operation_frames.h"
-#include "endpoint/pulls.h"
-#include "endpoint/shared_lane.h"
-#include "endpoint/sources.h"
+#include "lanes/pull/pull_lane.h"
+#include "lanes/ring/ring_lane.h"
+#include "lanes/pull/sources.h"
 
 namespace tcpx {
 
@@ -194,10 +194,10 @@ struct LinkContext {
   const std::unique_ptr<HostPeer> host;  ///< null: the peer shares no memory with this end. The stream uses it
   const bool eager;                      ///< LinkParts::eager
   const std::unique_ptr<ControlStream> stream;
-  Lane send_lane, recv_lane;
-  SharedLane send_shared, recv_shared;
+  NetLane send_lane, recv_lane;
+  RingLane send_shared, recv_shared;
   Sources sources;
-  Pulls pulls;
+  PullLane pulls;
   CreditWindows windows;
   NotifyDelivery notifications;
   const std::shared_ptr<LinkFace> face = std::make_shared<LinkFace>();

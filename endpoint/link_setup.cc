@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/text.h"
-#include "endpoint/lane.h"
+#include "lanes/net/net_lane.h"
 #include "endpoint/same_host.h"
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 #include "transfer/bootstrap.h"
 #include "transfer/run.h"
 
@@ -70,7 +70,7 @@ Status take_place(bool connector, const LinkSetup& setup, LinkParts& parts) {
   return Status::ok();
 }
 
-// Bytes that nobody wants any more must go somewhere (endpoint/lane.h), and those of steered flows may not go to host memory.
+// Bytes that nobody wants any more must go somewhere (lanes/net/net_lane.h), and those of steered flows may not go to host memory.
 bool may_be_eager(const LinkSetup& setup) {
   return setup.eager && !setup.plugin.steers_flows() &&
          std::max(setup.settings.chunk_bytes, setup.settings.longest_chunk_bytes) <= kStagingBytes;

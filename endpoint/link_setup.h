@@ -12,9 +12,9 @@
 #include <memory>
 #include <string>
 
-#include "endpoint/control_stream.h"
-#include "endpoint/credit_windows.h"
-#include "endpoint/host_peer.h"
+#include "wire/control_stream.h"
+#include "wire/credit_windows.h"
+#include "lanes/host_area.h"
 #include "endpoint/peer_memory.h"
 #include "net/net_plugin.h"
 #include "transfer/bootstrap_channel.h"
@@ -57,7 +57,7 @@ struct LinkParts {
   CreditWindows::Size own_windows = CreditWindows::Size::kWhole, peers_windows = CreditWindows::Size::kWhole;  ///< at first
   std::unique_ptr<HostPeer> host;  ///< null unless both are on one host and share memory; the stream may use it
   std::unique_ptr<ControlStream> stream;
-  /// The data sender decides the order of transfers, and begins them before the receiver has said Go (endpoint/wire.h).
+  /// The data sender decides the order of transfers, and begins them before the receiver has said Go (wire/messages.h).
   bool eager = false;
   std::unique_ptr<Pipeline> send;
   std::unique_ptr<Pipeline> recv;

@@ -89,7 +89,7 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
   local.enter(Phase::kWindow);
   const bool reads = operation.kind == OperationKind::kRead;
   if (is_for_offers(window) && (!reads || (link_.eager && operation.bytes > link_.peer.inline_bytes))) {
-    Lane& lane = reads ? link_.recv_lane : link_.send_lane;
+    NetLane& lane = reads ? link_.recv_lane : link_.send_lane;
     const auto prepared = lane.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
     if (!prepared.is_ok()) return end_early(local, prepared.status());
     local.packing = *prepared;

@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "endpoint/credit_windows.h"
+#include "wire/credit_windows.h"
 #include "endpoint/event_signal.h"
 #include "tcpx/endpoint.h"
 

@@ -18,9 +18,9 @@
 #include "base/gpu_order.h"
 #include "base/mutex.h"
 #include "endpoint/event_signal.h"
-#include "endpoint/memory_registry.h"
+#include "base/memory_registry.h"
 #include "endpoint/planned_ranges.h"
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx {

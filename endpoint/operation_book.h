@@ -64,7 +64,7 @@ void start_moving(LocalOperation& local, Packing packing, Give give) {
   ++local.jobs;
 }
 /// The same for a transfer that this end pulls.
-void start_pull(LocalOperation& local, Pulls& pulls, const WireArray<WireSource>& from, const GoFrame& over);
+void start_pull(LocalOperation& local, PullLane& pulls, const WireArray<WireSource>& from, const GoFrame& over);
 
 /// One thread at a time.
 class OperationBook {

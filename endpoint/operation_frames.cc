@@ -1,7 +1,5 @@
 #include "endpoint/operation_frames.h"
 
-#include "base/text.h"
-
 namespace tcpx {
 namespace {
 
@@ -64,10 +62,6 @@ std::vector<uint64_t> lengths_of(const std::vector<HeldRange>& ranges) {
 std::unique_ptr<NotifyMsg> message_of(const std::optional<NotifyText>& notify, ConnId conn) {
   if (!notify) return nullptr;
   return std::make_unique<NotifyMsg>(NotifyMsg{std::string(notify->name), std::string(notify->text), conn});
-}
-
-Status unexpected(ControlType type, uint64_t operation, std::string_view why) {
-  return Status(Code::kProtocol, concat("read \"", name_of(type), '"'), concat("operation ", operation, ": ", why));
 }
 
 }  // namespace tcpx

@@ -5,10 +5,10 @@
 #include <optional>
 #include <span>
 
-#include "endpoint/control_stream.h"
-#include "endpoint/credit_windows.h"
+#include "wire/control_stream.h"
+#include "wire/credit_windows.h"
 #include "endpoint/operation.h"
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 
@@ -42,15 +42,5 @@ Charge charge_of(const NotifyText& notify);
 std::vector<uint64_t> lengths_of(const std::vector<HeldRange>& ranges);
 /// A notification that came on that connection; null when there is none.
 std::unique_ptr<NotifyMsg> message_of(const std::optional<NotifyText>& notify, ConnId conn);
-
-inline constexpr std::string_view kNotOffered = "its bytes were not offered that way";
-inline constexpr std::string_view kNotEager = "it has begun, on a link that is not eager";
-inline constexpr std::string_view kNoWholeVector = "a vector cannot travel as a whole";
-/// Error of a frame that no peer of ours would say now.
-Status unexpected(ControlType type, uint64_t operation, std::string_view why);
-template <class Frame>
-Status unexpected(const Frame& frame, std::string_view why) {
-  return unexpected(Frame::kType, frame.operation, why);
-}
 
 }  // namespace tcpx

@@ -1,7 +1,7 @@
 // PeerMemory: how much the peers of an endpoint may make it hold together, whoever they are.
 //
 // A connection has a place from before it is set up until nothing of it is left. A place begins with kFloorBytes, which let every
-// peer work: small windows (endpoint/credit_windows.h), a frame that is half read, answers that have not left. What goes beyond
+// peer work: small windows (wire/credit_windows.h), a frame that is half read, answers that have not left. What goes beyond
 // comes out of what is left. When little is left, windows stay small, and what their peers say waits at the peers; nothing is lost.
 //
 // Places of one address together get at most as much as nobody has. One that takes all it can have gets half, a second one then a

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "endpoint/copy_queue.h"
-#include "endpoint/lane.h"
+#include "lanes/net/net_lane.h"
 #include "endpoint/link_context.h"
 
 namespace tcpx {

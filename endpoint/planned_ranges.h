@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "endpoint/memory_registry.h"
+#include "base/memory_registry.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx {

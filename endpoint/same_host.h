@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/memory_ops.h"
-#include "endpoint/host_peer.h"
+#include "lanes/host_area.h"
 #include "tcpx/status.h"
 #include "transfer/bootstrap_channel.h"
 

@@ -13,9 +13,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "endpoint/credit_windows.h"
+#include "wire/credit_windows.h"
 #include "endpoint/sequence_set.h"
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
 

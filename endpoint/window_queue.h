@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "endpoint/control_stream.h"
-#include "endpoint/credit_windows.h"
+#include "wire/control_stream.h"
+#include "wire/credit_windows.h"
 
 namespace tcpx {
 

@@ -1,5 +1,5 @@
 // The control connection's stream: frames come out whole and in order however the bytes arrive, and flows reach their sinks.
-#include "endpoint/control_stream.h"
+#include "wire/control_stream.h"
 
 #include <gtest/gtest.h>
 

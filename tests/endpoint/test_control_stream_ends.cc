@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <string>
 
-#include "endpoint/control_stream.h"
+#include "wire/control_stream.h"
 #include "tests/support/stream_pair.h"
 
 namespace tcpx {

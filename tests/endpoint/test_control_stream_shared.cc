@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "endpoint/control_stream.h"
+#include "wire/control_stream.h"
 #include "tests/support/raw_frame.h"
 #include "tests/support/shared_pair.h"
 #include "tests/support/stream_pair.h"

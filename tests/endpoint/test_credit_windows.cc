@@ -1,5 +1,5 @@
 // The four windows of a connection: messages take from them, and those not held any more come back as credit.
-#include "endpoint/credit_windows.h"
+#include "wire/credit_windows.h"
 
 #include <gtest/gtest.h>
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "endpoint/credit_windows.h"
+#include "wire/credit_windows.h"
 #include "endpoint/notify_inbox.h"
 #include "tests/support/child_process.h"
 #include "tests/support/endpoint_pair.h"

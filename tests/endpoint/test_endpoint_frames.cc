@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 #include "tests/support/raw_frame.h"
 
 namespace tcpx {

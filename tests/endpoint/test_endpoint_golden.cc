@@ -1,4 +1,4 @@
-// Every frame of the control connection as literal bytes, written down once from endpoint/wire.h and transfer/peer_messages.h and
+// Every frame of the control connection as literal bytes, written down once from wire/messages.h and transfer/peer_messages.h and
 // not made by the encoder: a change alike at both ends of a build shows here and nowhere else. A change of a line here is
 // another protocol and raises kControlVersion. The type alone says which frame it is.
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "endpoint/credit_windows.h"
-#include "endpoint/lane.h"
+#include "wire/credit_windows.h"
+#include "lanes/net/net_lane.h"
 #include "tests/support/hex_text.h"
 #include "tests/support/stream_pair.h"
 #include "transfer/bootstrap_frame.h"

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "endpoint/credit_windows.h"
+#include "wire/credit_windows.h"
 #include "tests/support/hostile_peer.h"
 
 namespace tcpx::testing {

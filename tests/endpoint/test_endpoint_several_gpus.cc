@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "endpoint/lane.h"
+#include "lanes/net/net_lane.h"
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/faulty_net_plugin.h"

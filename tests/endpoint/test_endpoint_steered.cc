@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "base/text.h"
-#include "endpoint/lane.h"
+#include "lanes/net/net_lane.h"
 #include "measure/pattern.h"
 #include "tests/support/counting_memory_ops.h"
 #include "tests/support/endpoint_fixture.h"

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-#include "endpoint/lane.h"
+#include "lanes/net/net_lane.h"
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/wait_until.h"

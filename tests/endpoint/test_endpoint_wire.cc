@@ -1,5 +1,5 @@
 // Frames that begin an operation: encoded ones come back, inconsistent ones do not.
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // When the host at the other end is taken for dead: only after the kernel has asked and nobody answered.
-#include "endpoint/host_signs.h"
+#include "wire/host_signs.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include "endpoint/memory_registry.h"
+#include "base/memory_registry.h"
 #include "tests/support/threads.h"
 #include "tests/support/wait_until.h"
 

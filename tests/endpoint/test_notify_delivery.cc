@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 namespace {

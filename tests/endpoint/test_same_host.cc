@@ -29,7 +29,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unix_socket.h"
-#include "endpoint/shared_lane.h"
+#include "lanes/ring/ring_lane.h"
 #include "tests/support/lingering_socket.h"
 #include "tests/support/link_setup_ends.h"
 

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "endpoint/control_stream.h"
+#include "wire/control_stream.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/support/raw_frame.h"
 

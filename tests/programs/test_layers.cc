@@ -41,9 +41,14 @@ const std::vector<Layer>& layers() {
       {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
       {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/"}, {}},
       {"transfer/local_machine.cc", kAnything, {}},  // wires the real parts
-      {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/", "endpoint/"}, {}},
+      {"wire/", {"tcpx/", "base/", "transfer/", "wire/"}, {}},
+      {"lanes/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
+      {"lanes/net/", {"tcpx/", "base/", "transfer/", "wire/", "lanes/"}, {"lanes/pull/", "lanes/ring/"}},
+      {"lanes/pull/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/"}},
+      {"lanes/ring/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/"}},
+      {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/"}, {}},
       {"endpoint/default_parts.cc", kAnything, {}},  // wires the real parts
-      {"measure/", {"tcpx/", "base/", "device/", "net/net_plugin.h", "rx/", "transfer/", "endpoint/", "measure/"}, {}},
+      {"measure/", {"tcpx/", "base/", "device/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/", "measure/"}, {}},
       {"measure/ends/plugin", {"tcpx/", "base/", "net/", "rx/", "measure/"}, {}},  // drives a plugin's table by itself
       // The loader's header, and the headers that it includes in turn.
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
@@ -195,7 +200,7 @@ TEST(LayerChecker, EveryForbiddenEdgeIsFound) {
       {"measure/x.cc", {"net/abi/nccl_net_v7.h", "net/soft/soft_table.h", "programs/x.h", "tests/support/x.h"}},
       {"python/src/x.cc", {"net/net_plugin.h", "endpoint/link.h", "tests/support/x.h"}},
       {"programs/x.cc", {"tests/support/x.h"}},
-      {"examples/x.cc", {"base/text.h", "endpoint/wire.h", "measure/pattern.h", "tcpx_interface.h"}},
+      {"examples/x.cc", {"base/text.h", "wire/messages.h", "measure/pattern.h", "tcpx_interface.h"}},
       {"tcpx_impl.cc", {"transfer/x.h", "net/abi/tcpx_request.h", "net/soft/soft_table.h", "base/log.h", "rx/unpacker.h"}},
   };
   for (const auto& [path, headers] : forbidden) {

@@ -1,4 +1,4 @@
-// A link whose transfers begin by themselves (endpoint/wire.h), and what its peer begins.
+// A link whose transfers begin by themselves (wire/messages.h), and what its peer begins.
 #pragma once
 
 #include <initializer_list>

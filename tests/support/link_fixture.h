@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "endpoint/credit_windows.h"
+#include "wire/credit_windows.h"
 #include "endpoint/link.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_net_plugin.h"

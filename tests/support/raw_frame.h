@@ -1,5 +1,5 @@
 // Frames of a control connection as a peer may write them that keeps to nothing: any numbers in the header, any payload behind
-// it. Frames of our own endpoints are in endpoint/wire.h.
+// it. Frames of our own endpoints are in wire/messages.h.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 
 namespace tcpx::testing {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "endpoint/control_stream.h"
+#include "wire/control_stream.h"
 #include "tests/support/raw_frame.h"
 #include "tests/support/socket_pair.h"
 

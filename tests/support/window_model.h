@@ -1,4 +1,4 @@
-// Cost of a frame in each window of its receiver, written down once more from endpoint/credit_windows.h and not computed by
+// Cost of a frame in each window of its receiver, written down once more from wire/credit_windows.h and not computed by
 // it: 0 short sends, 1 short writes and notifications, 2 announced sends, 3 all else that is announced.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "endpoint/shared_lane.h"
+#include "lanes/ring/ring_lane.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,25 +15,25 @@ constexpr uint64_t kTurnBytes = 256 << 10;
 
 }  // namespace
 
-SharedLane::~SharedLane() {
+RingLane::~RingLane() {
   for (const Piece& piece : pieces_) {
     while (piece.ticket && !is_over(piece)) {
     }
   }
 }
 
-bool SharedLane::takes(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
+bool RingLane::takes(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
   if (ring_ == nullptr || !status_.is_ok() || to.empty() || from.empty()) return false;
   if (is_for_gpu(to) && (to.front().region().access.copier != nullptr || !reaches_gpu())) return false;
   const uint64_t share = from[0].share;  // the sources of one operation are of one kind
   return share == kHostMemory || share == kHiddenMemory || ring_->pinned.load(std::memory_order_acquire) != 0;
 }
 
-bool SharedLane::gives(std::span<const HeldRange> from) const {
+bool RingLane::gives(std::span<const HeldRange> from) const {
   return ring_ != nullptr && !from.empty() && (!is_for_gpu(from) || mapped_);
 }
 
-bool SharedLane::reaches_gpu() {
+bool RingLane::reaches_gpu() {
   if (ring_ == nullptr || std::exchange(asked_, true)) return static_cast<bool>(mapped_);
   auto mapped = parts_.memory.map_host(parts_.gpu, ring_->bytes, BulkRing::kBytes);
   if (mapped.is_ok()) {
@@ -45,7 +45,7 @@ bool SharedLane::reaches_gpu() {
   return static_cast<bool>(mapped_);
 }
 
-bool SharedLane::progress(TimePoint now) {
+bool RingLane::progress(TimePoint now) {
   bool advanced = end_pieces();
   const uint64_t enough = begun_ + kTurnBytes;
   starved_ = false;
@@ -59,7 +59,7 @@ bool SharedLane::progress(TimePoint now) {
 }
 
 // Bytes that may be begun now. @return nullopt: the peer's counter does not add up, and this has failed
-std::optional<uint64_t> SharedLane::room() {
+std::optional<uint64_t> RingLane::room() {
   const uint64_t held =
       sends_ ? begun_ - ring_->read.load(std::memory_order_acquire) : ring_->written.load(std::memory_order_acquire) - begun_;
   tell_read();
@@ -69,7 +69,7 @@ std::optional<uint64_t> SharedLane::room() {
 }
 
 // As much of one job as lies in one stretch of the ring. @return false: nothing can be begun
-bool SharedLane::begin_piece() {
+bool RingLane::begin_piece() {
   const auto may = room();
   const auto ranges = jobs_[next_cut_]->ranges;
   const bool for_gpu = is_for_gpu(ranges);
@@ -106,7 +106,7 @@ bool SharedLane::begin_piece() {
 }
 
 // @return false: it has not begun, now or for good
-bool SharedLane::start(Piece& piece, bool for_gpu) {
+bool RingLane::start(Piece& piece, bool for_gpu) {
   if (!for_gpu) {
     piece.copy =
         parts_.host_copier.start(HostCopier::kThisProcess, segments_, nullptr, sends_ ? MayHang::kSources : MayHang::kTargets);
@@ -123,7 +123,7 @@ bool SharedLane::start(Piece& piece, bool for_gpu) {
   return ticket.is_ok();
 }
 
-bool SharedLane::is_over(const Piece& piece) {
+bool RingLane::is_over(const Piece& piece) {
   if (piece.copy != nullptr) {
     if (!piece.copy->done()) {
       parts_.host_copier.relieve();
@@ -141,7 +141,7 @@ bool SharedLane::is_over(const Piece& piece) {
   return !copied.is_ok() || *copied;
 }
 
-bool SharedLane::end_pieces() {
+bool RingLane::end_pieces() {
   bool advanced = false;
   while (!pieces_.empty() && is_over(pieces_.front())) {
     const auto [bytes, ends_job] = std::pair(pieces_.front().bytes, pieces_.front().ends_job);
@@ -157,14 +157,14 @@ bool SharedLane::end_pieces() {
   return advanced;
 }
 
-void SharedLane::end_front_job() {
+void RingLane::end_front_job() {
   jobs_.front()->status = status_;
   ended_.push_back(std::move(jobs_.front()));
   jobs_.pop_front();
   if (next_cut_ > 0) --next_cut_;
 }
 
-void SharedLane::fail(const Status& reason) {
+void RingLane::fail(const Status& reason) {
   if (!status_.is_ok()) return;
   status_ = reason;
   for (const Piece& piece : pieces_) {
@@ -172,17 +172,17 @@ void SharedLane::fail(const Status& reason) {
   }
 }
 
-void SharedLane::abandon() {
+void RingLane::abandon() {
   for (const Piece& piece : pieces_) {
     if (piece.copy != nullptr) piece.copy->abandon();
   }
 }
 
-bool SharedLane::serves(MemoryId region) const {
+bool RingLane::serves(MemoryId region) const {
   return std::any_of(jobs_.begin(), jobs_.end(), [region](const auto& job) { return is_of_peer(*job, region); });
 }
 
-std::string SharedLane::flight_record() const {
+std::string RingLane::flight_record() const {
   return concat("through shared memory, ", sends_ ? "sent: " : "received: ", jobs_.size(), " transfers, ", copied_,
                 " bytes so far, ", begun_ - copied_, " being copied");
 }

@@ -2,7 +2,7 @@
 //
 // The shared area is a piece of memory that both have mapped and that neither can shrink under the other. It holds the two rings
 // of the control stream (base/shared_stream.h), two more for bulk data that is not read out of the other's memory
-// (endpoint/shared_lane.h), and one word for each end that says whether its memory may be read.
+// (lanes/ring/ring_lane.h), and one word for each end that says whether its memory may be read.
 #pragma once
 
 #include <sys/types.h>
@@ -12,14 +12,34 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/host_copier.h"
 #include "base/memory_ops.h"
+#include "base/segment_copier.h"
 #include "base/unique_fd.h"
+#include "lanes/unmapper.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
 
-struct BulkRing;
 struct SharedRing;
+
+/// Parts with which the links of an endpoint copy within the host.
+struct PullParts {
+  MemoryOps& memory;
+  int gpu = 0;
+  SegmentCopier& gpu_copier;
+  HostCopier& host_copier;
+  Unmapper& unmapper;
+};
+
+/// One direction, in shared memory. All zeros is an empty one.
+struct BulkRing {
+  static constexpr size_t kBytes = size_t{4} << 20;
+  alignas(64) std::atomic<uint64_t> written;  ///< bytes so far; the sender's
+  alignas(64) std::atomic<uint64_t> read;     ///< bytes so far; the receiver's
+  alignas(64) std::atomic<uint64_t> pinned;   ///< by the sender, whose GPU reaches it then: not 0
+  alignas(4096) std::byte bytes[kBytes];
+};
 
 /// A mapping of the shared area. A forked child does not have it.
 class SharedArea {

@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/shared_stream.h"
 #include "base/unique_fd.h"
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 #include "transfer/bootstrap_frame.h"
 #include "transfer/peer_link.h"
 
@@ -106,7 +106,7 @@ class ControlStream {
     if (shared_ != nullptr) shared_->close();
   }
 
-  /// Looks whether the peer's host still answers (endpoint/host_signs.h) and frees memory. Call it a few times a second. Fails
+  /// Looks whether the peer's host still answers (wire/host_signs.h) and frees memory. Call it a few times a second. Fails
   /// the stream with kPeerGone after `silence`, which must be more than 3 s because an idle host is asked once a second. A peer
   /// whose process does not read is not dead: its host answers. Of a peer on this host the kernel tells the end by itself.
   void check_alive(Duration silence);

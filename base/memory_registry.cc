@@ -1,4 +1,4 @@
-#include "endpoint/memory_registry.h"
+#include "base/memory_registry.h"
 
 #include <algorithm>
 #include <limits>

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/memory_ops.h"
-#include "endpoint/control_stream.h"
-#include "endpoint/host_peer.h"
-#include "endpoint/memory_registry.h"
-#include "endpoint/shared_lane.h"
-#include "endpoint/wire.h"
+#include "wire/control_stream.h"
+#include "lanes/host_area.h"
+#include "base/memory_registry.h"
+#include "lanes/ring/ring_lane.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 
@@ -20,7 +20,7 @@ namespace tcpx {
 class Sources {
  public:
   /// @param peer null: not of this host, and nothing has sources @param ring of what this end sends. All must outlive this
-  Sources(const HostPeer* peer, MemoryOps& memory, SharedLane& ring, ControlStream& stream)
+  Sources(const HostPeer* peer, MemoryOps& memory, RingLane& ring, ControlStream& stream)
       : peer_(peer), memory_(memory), ring_(ring), stream_(stream) {}
 
   /// The places of those bytes, in the order of the ranges. The peer is told of GPU memory among them before this returns.
@@ -63,7 +63,7 @@ class Sources {
 
   const HostPeer* const peer_;
   MemoryOps& memory_;
-  SharedLane& ring_;
+  RingLane& ring_;
   ControlStream& stream_;
   std::unordered_map<uint64_t, Known> regions_;
   std::unordered_map<ShareKey, Share, ShareHash> shares_;

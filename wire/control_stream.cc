@@ -1,4 +1,4 @@
-#include "endpoint/control_stream.h"
+#include "wire/control_stream.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -12,7 +12,7 @@
 
 #include "base/socket_io.h"
 #include "base/text.h"
-#include "endpoint/host_signs.h"
+#include "wire/host_signs.h"
 #include "transfer/bootstrap_channel.h"
 #include "transfer/bootstrap_message.h"
 

@@ -1,6 +1,6 @@
 // Two shared lanes over one ring: what one end gives comes out at the other, whatever its ranges and wherever it lies, by threads of
 // the copier, by a GPU and without; a lane that has failed ends when nothing is copied any more.
-#include "endpoint/shared_lane.h"
+#include "lanes/ring/ring_lane.h"
 
 #include <gtest/gtest.h>
 
@@ -89,8 +89,8 @@ class SharedLanes : public ::testing::TestWithParam<Setup> {
     }
   }
   /// An end for memory of its kind, as it is when the first transfer has been agreed on.
-  std::unique_ptr<SharedLane> end(bool sends, HostCopier& copier, SegmentCopier& gpu_copier, const Memory& memory) {
-    auto lane = std::make_unique<SharedLane>(
+  std::unique_ptr<RingLane> end(bool sends, HostCopier& copier, SegmentCopier& gpu_copier, const Memory& memory) {
+    auto lane = std::make_unique<RingLane>(
         ring_.get(), PullParts{.memory = memory_, .gpu_copier = gpu_copier, .host_copier = copier, .unmapper = unmapper_}, sends,
         GetParam().piece);
     EXPECT_TRUE(memory.type == MemoryType::kHost || lane->reaches_gpu());
@@ -114,15 +114,15 @@ class SharedLanes : public ::testing::TestWithParam<Setup> {
   HostCopier here_{2}, there_{2};
   std::unique_ptr<SegmentCopier> gpu_here_ = memory_.make_segment_copier(0).value(),
                                  gpu_there_ = memory_.make_segment_copier(0).value();
-  std::unique_ptr<SharedLane> sender_ = end(true, here_, *gpu_here_, from_), receiver_ = end(false, there_, *gpu_there_, to_);
+  std::unique_ptr<RingLane> sender_ = end(true, here_, *gpu_here_, from_), receiver_ = end(false, there_, *gpu_there_, to_);
 };
 class SharedLanesOfGpus : public SharedLanes {};
 class SharedLanesAtOnce : public SharedLanes {};
 
 constexpr MemoryType kHost = MemoryType::kHost, kGpu = MemoryType::kCuda;
-const Setup kOfHosts[] = {{SharedLane::kShortPiece, kHost, kHost}, {SharedLane::kLongPiece, kHost, kHost}};
+const Setup kOfHosts[] = {{RingLane::kShortPiece, kHost, kHost}, {RingLane::kLongPiece, kHost, kHost}};
 const Setup kOfGpus[] = {
-    {SharedLane::kShortPiece, kGpu, kHost}, {SharedLane::kLongPiece, kHost, kGpu}, {SharedLane::kLongPiece, kGpu, kGpu}};
+    {RingLane::kShortPiece, kGpu, kHost}, {RingLane::kLongPiece, kHost, kGpu}, {RingLane::kLongPiece, kGpu, kGpu}};
 const auto kName = [](const auto& setup) { return ::testing::PrintToString(setup.param); };
 INSTANTIATE_TEST_SUITE_P(OfHosts, SharedLanes, ::testing::ValuesIn(kOfHosts), kName);
 INSTANTIATE_TEST_SUITE_P(OfGpus, SharedLanes, ::testing::ValuesIn(kOfGpus), kName);
@@ -142,7 +142,7 @@ TEST_P(SharedLanes, AllOfAnyRangesArrives) {
       step();
       return sender_->ended() != nullptr && receiver_->ended() != nullptr;
     }));
-    for (SharedLane* lane : {sender_.get(), receiver_.get()}) {
+    for (RingLane* lane : {sender_.get(), receiver_.get()}) {
       EXPECT_TRUE(lane->ended()->status.is_ok());
       EXPECT_EQ(lane->ended()->number, round);
       lane->drop_ended();
@@ -262,8 +262,8 @@ TEST_P(SharedLanes, WhatCannotComeThisWay) {
   EXPECT_FALSE(receiver_->takes({}, hidden));
   EXPECT_TRUE(sender_->gives(ranges(from_id_, from_, {{0, 9}})));
   const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_, .unmapper = unmapper_};
-  EXPECT_FALSE(SharedLane(nullptr, parts, false).takes(to, hidden)) << "no ring";
-  EXPECT_FALSE(SharedLane(nullptr, parts, false).reaches_gpu());
+  EXPECT_FALSE(RingLane(nullptr, parts, false).takes(to, hidden)) << "no ring";
+  EXPECT_FALSE(RingLane(nullptr, parts, false).reaches_gpu());
   receiver_->fail(Status(Code::kTimeout, "test", "given up"));
   EXPECT_FALSE(receiver_->takes(to, hidden));
 }
@@ -272,7 +272,7 @@ TEST_P(SharedLanes, ARingThatCannotBePinnedIsForHostMemoryAlone) {
   memory_.forbid_mapping();
   const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_, .unmapper = unmapper_};
   const std::vector<WireSource> hidden = {{.share = kHiddenMemory, .address = 0, .bytes = 9}};
-  SharedLane out(ring_.get(), parts, true), in(ring_.get(), parts, false);
+  RingLane out(ring_.get(), parts, true), in(ring_.get(), parts, false);
   EXPECT_FALSE(out.reaches_gpu());
   EXPECT_EQ(out.gives(ranges(from_id_, from_, {{0, 9}})), GetParam().from == kHost);
   EXPECT_EQ(in.takes(ranges(to_id_, to_, {{0, 9}}), hidden), GetParam().to == kHost);
@@ -300,7 +300,7 @@ TEST_P(SharedLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
     receiver_->push(job(ranges(to_id_, to_, {{i * 30, 20}}), i));
   }
   for (int i = 0; i < 20; ++i) step();
-  EXPECT_EQ(memory_.most_at_once(), SharedLane::kMaxGpuPieces);
+  EXPECT_EQ(memory_.most_at_once(), RingLane::kMaxGpuPieces);
   memory_.release_copies();
   ASSERT_TRUE(wait_until([&] {
     step();
@@ -312,7 +312,7 @@ TEST_P(SharedLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
 }
 
 TEST_P(SharedLanesOfGpus, AFailureOfTheGpuEndsIt) {
-  SharedLane& of_gpu = GetParam().from == kGpu ? *sender_ : *receiver_;
+  RingLane& of_gpu = GetParam().from == kGpu ? *sender_ : *receiver_;
   sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
   receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
   step();

@@ -57,7 +57,7 @@
 #include <vector>
 
 #include "base/memory_ops.h"
-#include "endpoint/credit_windows.h"
+#include "wire/credit_windows.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
 #include "transfer/bootstrap_frame.h"
@@ -366,5 +366,15 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, P
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, ShareFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, UnshareFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, ByeFrame& frame);
+
+inline constexpr std::string_view kNotOffered = "its bytes were not offered that way";
+inline constexpr std::string_view kNotEager = "it has begun, on a link that is not eager";
+inline constexpr std::string_view kNoWholeVector = "a vector cannot travel as a whole";
+/// Error of a frame that no peer of ours would say now.
+Status unexpected(ControlType type, uint64_t operation, std::string_view why);
+template <class Frame>
+Status unexpected(const Frame& frame, std::string_view why) {
+  return unexpected(Frame::kType, frame.operation, why);
+}
 
 }  // namespace tcpx

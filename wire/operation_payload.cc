@@ -1,4 +1,4 @@
-#include "endpoint/operation_payload.h"
+#include "wire/operation_payload.h"
 
 #include <cassert>
 #include <cstring>

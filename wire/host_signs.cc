@@ -1,4 +1,4 @@
-#include "endpoint/host_signs.h"
+#include "wire/host_signs.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "endpoint/sources.h"
+#include "lanes/pull/sources.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,7 +6,6 @@
 
 #include "base/host_copier.h"
 #include "base/log.h"
-#include "endpoint/operation_frames.h"
 
 namespace tcpx {
 namespace {

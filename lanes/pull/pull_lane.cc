@@ -1,4 +1,4 @@
-#include "endpoint/pulls.h"
+#include "lanes/pull/pull_lane.h"
 
 #include <poll.h>
 
@@ -11,7 +11,7 @@
 
 namespace tcpx {
 
-bool Pulls::can_pull(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
+bool PullLane::can_pull(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
   if (peer_ == nullptr || from.empty() || to.empty() || !status_.is_ok()) return false;
   const Region& region = to.front().region();
   const bool on_gpu = !is_of_host(region, parts_.memory);
@@ -27,7 +27,7 @@ bool Pulls::can_pull(std::span<const HeldRange> to, const WireArray<WireSource>&
   return true;
 }
 
-bool Pulls::reaches(const WireSource& source, bool on_gpu) {
+bool PullLane::reaches(const WireSource& source, bool on_gpu) {
   if (source.share == kHostMemory) return !on_gpu && peer_->reads_memory && !denied_;
   if (!on_gpu) return false;
   const auto mapping = mappings_.find(source.share);
@@ -37,7 +37,7 @@ bool Pulls::reaches(const WireSource& source, bool on_gpu) {
          source.bytes <= share.bytes - (source.address - share.base);
 }
 
-void Pulls::push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, const GoFrame& over) {
+void PullLane::push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, const GoFrame& over) {
   Pull pull;
   pull.on_gpu = !is_of_host(job->ranges.front().region(), parts_.memory);
   pull.segments = segments_of(*job, from, pull);
@@ -47,7 +47,7 @@ void Pulls::push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, co
 }
 
 // The stretches that are whole at both ends.
-std::vector<CopySegment> Pulls::segments_of(const Job& job, const WireArray<WireSource>& from, Pull& pull) const {
+std::vector<CopySegment> PullLane::segments_of(const Job& job, const WireArray<WireSource>& from, Pull& pull) const {
   std::vector<CopySegment> segments;
   segments.reserve(from.size());
   size_t index = 0;
@@ -77,7 +77,7 @@ std::vector<CopySegment> Pulls::segments_of(const Job& job, const WireArray<Wire
   return segments;
 }
 
-bool Pulls::progress() {
+bool PullLane::progress() {
   bool advanced = false;
   size_t running = 0;
   for (Pull& pull : pulls_) {
@@ -87,7 +87,7 @@ bool Pulls::progress() {
   return advanced;
 }
 
-bool Pulls::step(Pull& pull, size_t& running) {
+bool PullLane::step(Pull& pull, size_t& running) {
   if (!pull.begun() && (!status_.is_ok() || running >= kMaxRunning)) {
     if (status_.is_ok()) return false;
     end(pull, status_);
@@ -108,7 +108,7 @@ bool Pulls::step(Pull& pull, size_t& running) {
 }
 
 // @return true: all is in place
-Result<bool> Pulls::step_on_gpu(Pull& pull) {
+Result<bool> PullLane::step_on_gpu(Pull& pull) {
   while (pull.submitted < pull.segments.size() && status_.is_ok()) {
     const size_t count = std::min(pull.segments.size() - pull.submitted, kMaxCopySegments);
     const auto ticket = parts_.gpu_copier.submit(std::span(pull.segments).subspan(pull.submitted, count));
@@ -126,7 +126,7 @@ Result<bool> Pulls::step_on_gpu(Pull& pull) {
   return pull.submitted == pull.segments.size();
 }
 
-Result<bool> Pulls::step_on_host(Pull& pull) {
+Result<bool> PullLane::step_on_host(Pull& pull) {
   if (pull.copy == nullptr) {
     look_for_pages();
     pull.copy = parts_.host_copier.start(peer_->pid, pull.segments, pages_);
@@ -140,13 +140,13 @@ Result<bool> Pulls::step_on_host(Pull& pull) {
 }
 
 // When there is something to pull: a descriptor that many connections never need. Again when it could not be had before.
-void Pulls::look_for_pages() {
+void PullLane::look_for_pages() {
   if (pages_ != nullptr || peer_->same_process) return;
   if (auto pages = Pagemap::of(peer_->pid); pages.is_ok()) pages_ = std::move(*pages);
 }
 
 // Asked after a copy: all of it was made of memory that the peer still kept for it.
-Status Pulls::check_peer() const {
+Status PullLane::check_peer() const {
   std::atomic_thread_fence(std::memory_order_acquire);
   if (peer_->peer_alive().load(std::memory_order_acquire) != 1)
     return Status(Code::kPeerGone, "copy from the peer's memory", "the peer has given up the connection");
@@ -158,7 +158,7 @@ Status Pulls::check_peer() const {
 
 // All of it anew: nobody knows which bytes are in place. The peer keeps its memory until it is told of the end, one way or the
 // other, and has offered the ring with every source in its host memory.
-void Pulls::leave_to_ring(Pull& pull) {
+void PullLane::leave_to_ring(Pull& pull) {
   if (!std::exchange(denied_, true))
     log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
   ring_.push(std::move(pull.job));
@@ -166,27 +166,27 @@ void Pulls::leave_to_ring(Pull& pull) {
   stream_.send(pull.over);
 }
 
-void Pulls::end(Pull& pull, const Status& status) {
+void PullLane::end(Pull& pull, const Status& status) {
   if (status_.is_ok()) status_ = status;
   if (status_.is_ok()) stream_.send(pull.over);
   pull.job->status = status_;
   ended_.push_back(std::move(pull.job));
 }
 
-void Pulls::fail(const Status& reason) {
+void PullLane::fail(const Status& reason) {
   if (status_.is_ok()) status_ = reason;
   for (Pull& pull : pulls_) {
     if (pull.copy != nullptr) pull.copy->stop();
   }
 }
 
-void Pulls::abandon() {
+void PullLane::abandon() {
   for (Pull& pull : pulls_) {
     if (pull.copy != nullptr) pull.copy->abandon();
   }
 }
 
-Status Pulls::on(const ShareFrame& frame) {
+Status PullLane::on(const ShareFrame& frame) {
   if (peer_ == nullptr) return Status(Code::kProtocol, "read \"share\"", "of a peer of another host");
   if (mappings_.size() >= kMaxShares || mappings_.contains(frame.share))
     return Status(Code::kProtocol, "read \"share\"", concat("share ", frame.share, " of ", mappings_.size()));
@@ -207,7 +207,7 @@ Status Pulls::on(const ShareFrame& frame) {
   return Status::ok();
 }
 
-Status Pulls::on(const UnshareFrame& frame) {
+Status PullLane::on(const UnshareFrame& frame) {
   const auto mapping = mappings_.find(frame.share);
   if (mapping == mappings_.end()) return Status(Code::kProtocol, "read \"unshare\"", concat("no share ", frame.share));
   unshared_.push_back({frame.share, mapping->second->gone});
@@ -215,7 +215,7 @@ Status Pulls::on(const UnshareFrame& frame) {
   return Status::ok();
 }
 
-Pulls::Mapping::~Mapping() {
+PullLane::Mapping::~Mapping() {
   try {
     std::vector<MemoryBuffer> buffers;
     buffers.push_back(std::move(buffer));
@@ -228,11 +228,11 @@ Pulls::Mapping::~Mapping() {
   gone->store(true);
 }
 
-bool Pulls::has_gone() const {
+bool PullLane::has_gone() const {
   return std::any_of(unshared_.begin(), unshared_.end(), [](const Unshared& one) { return one.gone->load(); });
 }
 
-bool Pulls::tell_gone() {
+bool PullLane::tell_gone() {
   bool advanced = false;
   for (auto one = unshared_.begin(); one != unshared_.end();) {
     if (!one->gone->load()) {
@@ -246,18 +246,18 @@ bool Pulls::tell_gone() {
   return advanced;
 }
 
-void Pulls::close() {
+void PullLane::close() {
   mappings_.clear();
   unshared_.clear();
   pages_ = nullptr;
 }
 
-bool Pulls::serves(MemoryId region) const {
+bool PullLane::serves(MemoryId region) const {
   return std::any_of(pulls_.begin(), pulls_.end(),
                      [region](const Pull& pull) { return pull.job != nullptr && is_of_peer(*pull.job, region); });
 }
 
-std::string Pulls::flight_record() const {
+std::string PullLane::flight_record() const {
   return concat("copies from the peer's memory: ", pulls_.size(), "; shares mapped: ", mappings_.size());
 }
 

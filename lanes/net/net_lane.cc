@@ -1,4 +1,4 @@
-#include "endpoint/lane.h"
+#include "lanes/net/net_lane.h"
 
 #include <algorithm>
 #include <utility>
@@ -13,10 +13,10 @@ Packing preferred_packing(std::span<const HeldRange> ranges, uint64_t bytes) {
   return bytes / ranges.size() >= kDirectRangeBytes ? Packing::kRanges : Packing::kPacked;
 }
 
-Lane::Lane(std::unique_ptr<Pipeline> connection, const LaneParts& parts)
+NetLane::NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts)
     : connection_(std::move(connection)), parts_(parts), sends_(connection_->direction() == Direction::kSend) {}
 
-Lane::~Lane() {
+NetLane::~NetLane() {
   // Drains, so that neither network nor GPU touches memory any more; then the staging buffers may go.
   for (Parcel& parcel : parcels_) {
     if (parcel.state != ParcelState::kGathering && parcel.state != ParcelState::kFetching &&
@@ -32,7 +32,7 @@ Lane::~Lane() {
   if (scrap_ != nullptr) give_back(*scrap_);
 }
 
-Result<Packing> Lane::prepare(std::span<const HeldRange> ranges, Packing wanted) {
+Result<Packing> NetLane::prepare(std::span<const HeldRange> ranges, Packing wanted) {
   const auto is_taken = [this](const HeldRange& range) { return registered(range.region()) != nullptr; };
   if (wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken)) return wanted;
   const auto staging = staging_for(ranges.front().region());
@@ -40,13 +40,13 @@ Result<Packing> Lane::prepare(std::span<const HeldRange> ranges, Packing wanted)
   return Packing::kPacked;
 }
 
-void Lane::push(std::unique_ptr<Job> job) {
+void NetLane::push(std::unique_ptr<Job> job) {
   jobs_.push_back(std::make_unique<Queued>());
   jobs_.back()->job = std::move(job);
   bytes_ += jobs_.back()->job->bytes;
 }
 
-bool Lane::begin(uint64_t number, bool of_read) {
+bool NetLane::begin(uint64_t number, bool of_read) {
   const auto found = std::find_if(awaited_.begin(), awaited_.end(),
                                   [=](const Awaited& entry) { return entry.number == number && entry.of_read == of_read; });
   if (found == awaited_.end()) return false;
@@ -55,7 +55,7 @@ bool Lane::begin(uint64_t number, bool of_read) {
 }
 
 // The job stays where it is when there is no memory: its operation ends with it alone.
-void Lane::queue_awaited(std::deque<Awaited>::iterator entry) {
+void NetLane::queue_awaited(std::deque<Awaited>::iterator entry) {
   jobs_.push_back(std::make_unique<Queued>());
   jobs_.back()->job = std::move(entry->job);
   bytes_ += jobs_.back()->job->bytes;
@@ -63,7 +63,7 @@ void Lane::queue_awaited(std::deque<Awaited>::iterator entry) {
 }
 
 // The job of an operation of this end stays, and ends with the link.
-std::unique_ptr<Job> Lane::take_awaited_write(uint64_t number) {
+std::unique_ptr<Job> NetLane::take_awaited_write(uint64_t number) {
   const auto found = std::find_if(awaited_.begin(), awaited_.end(),
                                   [=](const Awaited& entry) { return entry.job->of_peer && entry.number == number; });
   if (found == awaited_.end()) return nullptr;
@@ -72,7 +72,7 @@ std::unique_ptr<Job> Lane::take_awaited_write(uint64_t number) {
   return job;
 }
 
-bool Lane::progress() {
+bool NetLane::progress() {
   bool advanced = cut();
   advanced |= submit_ready();
   if (!parcels_.empty() || !connection_->status().is_ok()) advanced |= connection_->progress();
@@ -85,17 +85,17 @@ bool Lane::progress() {
   return advanced;
 }
 
-bool Lane::is_behind() const {
+bool NetLane::is_behind() const {
   const bool can_cut = next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers;
   return sends_ && !can_cut && next_submit_ == parcels_.size() && ended_.empty() && connection_->is_behind();
 }
 
-void Lane::fail(Status reason) {
+void NetLane::fail(Status reason) {
   connection_->cancel(std::move(reason));
 }
 
 // Makes parcels of jobs, in order, while there is room.
-bool Lane::cut() {
+bool NetLane::cut() {
   bool advanced = false;
   while (next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers && connection_->status().is_ok()) {
     Queued& queued = *jobs_[next_cut_];
@@ -116,7 +116,7 @@ bool Lane::cut() {
 }
 
 // One parcel per range.
-bool Lane::cut_direct(Queued& queued) {
+bool NetLane::cut_direct(Queued& queued) {
   const auto ranges = queued.job->ranges;
   if (queued.next_range < ranges.size()) {
     const HeldRange& range = ranges[queued.next_range];
@@ -129,7 +129,7 @@ bool Lane::cut_direct(Queued& queued) {
 }
 
 // As the sender cuts its own.
-void Lane::cut_unwanted(Queued& queued) {
+void NetLane::cut_unwanted(Queued& queued) {
   const Job& job = *queued.job;
   const bool packed = job.packing == Packing::kPacked;
   const uint64_t bytes =
@@ -140,7 +140,7 @@ void Lane::cut_unwanted(Queued& queued) {
   queued.cut_whole = packed ? queued.cut_bytes == job.bytes : queued.next_range == job.unwanted.size();
 }
 
-bool Lane::cut_packed(Queued& queued) {
+bool NetLane::cut_packed(Queued& queued) {
   const auto ranges = queued.job->ranges;
   const auto staging = staging_for(ranges.front().region());
   if (!staging.is_ok()) {
@@ -186,7 +186,7 @@ bool Lane::cut_packed(Queued& queued) {
 }
 
 // Writes the ranges behind a packed parcel, one by one, into `segments_`.
-void Lane::segments_of(const Parcel& parcel, bool gather) {
+void NetLane::segments_of(const Parcel& parcel, bool gather) {
   segments_.clear();
   const auto ranges = parcel.of->job->ranges;
   const Staging& staging = *parcel.staging;
@@ -203,7 +203,7 @@ void Lane::segments_of(const Parcel& parcel, bool gather) {
 }
 
 // Gives parcels to the pipeline, in order.
-bool Lane::submit_ready() {
+bool NetLane::submit_ready() {
   bool advanced = false;
   while (next_submit_ < parcels_.size() && connection_->status().is_ok()) {
     Parcel& parcel = parcels_[next_submit_];
@@ -235,7 +235,7 @@ bool Lane::submit_ready() {
   return advanced;
 }
 
-Result<TransferSpec> Lane::transfer_of(const Parcel& parcel) {
+Result<TransferSpec> NetLane::transfer_of(const Parcel& parcel) {
   TransferSpec spec{.bytes = parcel.bytes};
   if (!parcel.of->job->unwanted.empty()) {
     if (scrap_ == nullptr) {
@@ -256,7 +256,7 @@ Result<TransferSpec> Lane::transfer_of(const Parcel& parcel) {
   return spec;
 }
 
-bool Lane::poll_pieces() {
+bool NetLane::poll_pieces() {
   bool advanced = false;
   for (Parcel& parcel : parcels_) {
     if (parcel.of != nullptr) advanced |= step(parcel);
@@ -268,7 +268,7 @@ bool Lane::poll_pieces() {
   return advanced;
 }
 
-bool Lane::step(Parcel& parcel) {
+bool NetLane::step(Parcel& parcel) {
   switch (parcel.state) {
     case ParcelState::kGathering: {
       if (connection_->status().is_ok()) return false;  // submit_ready takes it
@@ -317,12 +317,12 @@ bool Lane::step(Parcel& parcel) {
   return false;
 }
 
-SegmentCopier& Lane::copier_of(const Parcel& parcel) const {
+SegmentCopier& NetLane::copier_of(const Parcel& parcel) const {
   return parcel.state == ParcelState::kFetching ? parts_.device_copier : *parcel.staging->copier;
 }
 
 // From the slot to its place, or half the way there. A full copier is asked again.
-bool Lane::scatter(Parcel& parcel) {
+bool NetLane::scatter(Parcel& parcel) {
   const TraceRange trace("submit scatter", parcel.bytes);
   const Staging& staging = *parcel.staging;
   const ParcelState before = parcel.state;
@@ -347,19 +347,19 @@ bool Lane::scatter(Parcel& parcel) {
   return true;
 }
 
-void Lane::end_parcel(Parcel& parcel) {
+void NetLane::end_parcel(Parcel& parcel) {
   if (parcel.staging != nullptr) parcel.staging->free.push_back(parcel.slot);
   --parcel.of->open_parcels;
   parcel.of = nullptr;
 }
 
-void Lane::fail_job(Queued& queued, const Status& reason) {
+void NetLane::fail_job(Queued& queued, const Status& reason) {
   if (queued.job->status.is_ok()) queued.job->status = reason;
   queued.cut_whole = true;  // no more parcels
 }
 
 // Jobs may end out of order: a failed one waits for its parcels, and with several channels transfers overtake each other.
-void Lane::collect_ended() {
+void NetLane::collect_ended() {
   for (size_t i = 0; i < jobs_.size();) {
     Queued& queued = *jobs_[i];
     if (!queued.cut_whole || queued.open_parcels > 0) {
@@ -375,7 +375,7 @@ void Lane::collect_ended() {
   }
 }
 
-Result<Lane::Staging*> Lane::staging_for(const Region& region) {
+Result<NetLane::Staging*> NetLane::staging_for(const Region& region) {
   SegmentCopier& reaching = region.type == MemoryType::kCuda ? parts_.device_copier : parts_.host_copier;
   SegmentCopier& copier = region.access.copier != nullptr ? *region.access.copier : reaching;
   const auto serves = [&](const auto& staging) { return staging->type == region.type && staging->copier == &copier; };
@@ -385,7 +385,7 @@ Result<Lane::Staging*> Lane::staging_for(const Region& region) {
   return staging_.emplace_back(std::move(fresh)).get();
 }
 
-Result<std::unique_ptr<Lane::Staging>> Lane::make_staging(MemoryType type, SegmentCopier& copier) {
+Result<std::unique_ptr<NetLane::Staging>> NetLane::make_staging(MemoryType type, SegmentCopier& copier) {
   const bool reached = type == MemoryType::kCuda && &copier == &parts_.device_copier;
   const bool fetches = !reached && !sends_ && parts_.steered;
   auto fresh = std::make_unique<Staging>();
@@ -413,13 +413,13 @@ Result<std::unique_ptr<Lane::Staging>> Lane::make_staging(MemoryType type, Segme
   return fresh;
 }
 
-void Lane::give_back(Staging& staging) {
+void NetLane::give_back(Staging& staging) {
   parts_.staging.give_back(staging.kind, std::move(staging.buffer));
   if (staging.mapped) parts_.staging.give_back(StagingKind::kMapped, std::move(staging.mapped));
 }
 
 // Null: the plugin does not take it. It is asked once.
-const RegisteredMemory* Lane::registered(const Region& region) {
+const RegisteredMemory* NetLane::registered(const Region& region) {
   if (region.access.staged || (region.type == MemoryType::kHost && !sends_ && parts_.steered)) return nullptr;
   const auto [known, is_new] = registrations_.try_emplace(static_cast<uint64_t>(region.id));
   if (is_new) {
@@ -429,20 +429,20 @@ const RegisteredMemory* Lane::registered(const Region& region) {
   return known->second ? &*known->second : nullptr;
 }
 
-bool Lane::serves(MemoryId region) const {
+bool NetLane::serves(MemoryId region) const {
   const auto is_peers = [region](const std::unique_ptr<Job>& entry) { return is_of_peer(*entry, region); };
   return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& queued) { return is_peers(queued->job); }) ||
          std::any_of(awaited_.begin(), awaited_.end(), [&](const Awaited& entry) { return is_peers(entry.job); });
 }
 
-void Lane::forget(MemoryId region) {
+void NetLane::forget(MemoryId region) {
   const auto known = registrations_.find(static_cast<uint64_t>(region));
   if (known == registrations_.end()) return;
   if (known->second) (void)connection_->deregister_memory(*known->second);  // logged where it was first seen
   registrations_.erase(known);
 }
 
-std::string Lane::flight_record() const {
+std::string NetLane::flight_record() const {
   return concat(sends_ ? "send" : "receive", " lane: ", jobs_.size(), " jobs, ", parcels_.size(), " pieces; ",
                 connection_->flight_record());
 }

@@ -1,4 +1,4 @@
-// Lane: one direction of a link's bulk data. Jobs enter in the same order at both ends, which one of them decides (wire.h), are cut
+// NetLane: one direction of a link's bulk data over the network. Jobs enter in the same order at both ends, which one of them decides (wire.h), are cut
 // into parcels, and go through one pipeline.
 //
 //   send:  [ gather -> ] submit -> done                      gather, scatter: packed jobs only, through a staging slot
@@ -27,9 +27,9 @@
 #include <vector>
 
 #include "base/segment_copier.h"
-#include "endpoint/memory_registry.h"
-#include "endpoint/staging_buffers.h"
-#include "endpoint/wire.h"
+#include "lanes/lane.h"
+#include "lanes/net/staging_buffers.h"
+#include "wire/messages.h"
 #include "transfer/pipeline.h"
 
 namespace tcpx {
@@ -44,27 +44,6 @@ inline constexpr uint64_t kDirectRangeBytes = 256 * 1024;
 /// Transfers of one pipeline half that are under way at once.
 inline constexpr uint32_t kMaxLaneTransfers = 64;
 
-/// Bytes of a transfer at this end, which a lane moves.
-struct Job {
-  Job() = default;
-  Job(const Job&) = delete;
-  virtual ~Job() = default;
-  Job& operator=(const Job&) = delete;
-
-  uint64_t number = 0;                ///< of the operation, as its starter counts
-  bool of_peer = false;               ///< which has started it
-  std::span<const HeldRange> ranges;  ///< who ends the job keeps them until then
-  Packing packing = Packing::kWhole;
-  uint64_t bytes = 0;
-  std::vector<uint64_t> unwanted;  ///< receive, without ranges: bytes of each range that the sender has, which go nowhere
-  Status status;                   ///< of an ended job
-};
-
-/// It is the peer's, and uses that region.
-inline bool is_of_peer(const Job& job, MemoryId region) {
-  return job.of_peer && uses(job.ranges, region);
-}
-
 /// The packing that a sender prefers for these ranges. Part of the protocol for reads, whose ends both ask it.
 Packing preferred_packing(std::span<const HeldRange> ranges, uint64_t bytes);
 
@@ -77,11 +56,11 @@ struct LaneParts {
 };
 
 /// One thread at a time: the one that makes progress. The GPU must be current.
-class Lane {
+class NetLane {
  public:
-  Lane(std::unique_ptr<Pipeline> connection, const LaneParts& parts);
-  ~Lane();
-  Lane(const Lane&) = delete;
+  NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts);
+  ~NetLane();
+  NetLane(const NetLane&) = delete;
 
   /// To be asked before the peer is told to count on a transfer of these ranges, while it can still be refused alone.
   /// @return `wanted`, or kPacked when the plugin does not take the memory as it is. The plugin's answer, or the allocator's,

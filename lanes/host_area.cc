@@ -1,4 +1,4 @@
-#include "endpoint/host_peer.h"
+#include "lanes/host_area.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,7 +11,6 @@
 #include "base/shared_stream.h"
 #include "base/socket_io.h"
 #include "base/unix_socket.h"
-#include "endpoint/shared_lane.h"
 
 namespace tcpx {
 namespace {

@@ -1,4 +1,4 @@
-// Pulls: transfers of a peer of the same host that this end, their data receiver, copies out of the peer's memory by itself: host
+// PullLane: transfers of a peer of the same host that this end, their data receiver, copies out of the peer's memory by itself: host
 // memory with HostCopier, GPU memory that the peer shares with the copier of this end's GPU. So no process ever writes into another
 // one's memory.
 //
@@ -6,7 +6,7 @@
 // as if it had never been pulled, and so does all that follows.
 //
 // A copy counts only if the peer still had not given its connection up when the copy was over: from then on its memory may have
-// held something else. The peer says so in a word of the shared area (endpoint/host_peer.h); a dead one shows in its pidfd.
+// held something else. The peer says so in a word of the shared area (lanes/host_area.h); a dead one shows in its pidfd.
 #pragma once
 
 #include <atomic>
@@ -21,22 +21,22 @@
 
 #include "base/host_copier.h"
 #include "base/memory_ops.h"
-#include "endpoint/control_stream.h"
-#include "endpoint/host_peer.h"
-#include "endpoint/lane.h"
-#include "endpoint/shared_lane.h"
-#include "endpoint/wire.h"
+#include "wire/control_stream.h"
+#include "lanes/host_area.h"
+#include "lanes/lane.h"
+#include "lanes/ring/ring_lane.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 
 /// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
-class Pulls {
+class PullLane {
  public:
   /// Copies that run at once.
   static constexpr size_t kMaxRunning = 16;
 
   /// @param peer null: not of this host @param ring of what this end receives. All must outlive this
-  Pulls(const HostPeer* peer, const PullParts& parts, SharedLane& ring, ControlStream& stream)
+  PullLane(const HostPeer* peer, const PullParts& parts, RingLane& ring, ControlStream& stream)
       : peer_(peer), parts_(parts), ring_(ring), stream_(stream) {}
 
   /// This end can copy from there to here by itself. @param from checked (check_sources); none: false
@@ -112,7 +112,7 @@ class Pulls {
 
   const HostPeer* const peer_;
   const PullParts parts_;
-  SharedLane& ring_;
+  RingLane& ring_;
   ControlStream& stream_;
   bool denied_ = false;                                              // this process may not read the peer's memory any more
   std::shared_ptr<const Pagemap> pages_;                             // the peer's; null: unknown

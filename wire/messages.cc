@@ -1,11 +1,11 @@
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 
 #include <cassert>
 #include <cstring>
 #include <iterator>
 
 #include "base/text.h"
-#include "endpoint/operation_payload.h"
+#include "wire/operation_payload.h"
 #include "transfer/bootstrap_frame.h"
 #include "transfer/peer_messages.h"
 
@@ -329,6 +329,10 @@ void encode(const ByeFrame& frame, std::vector<std::byte>& out) {
 
 Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, ByeFrame& frame) {
   return check_type(frame.kType, header);
+}
+
+Status unexpected(ControlType type, uint64_t operation, std::string_view why) {
+  return Status(Code::kProtocol, concat("read \"", name_of(type), '"'), concat("operation ", operation, ": ", why));
 }
 
 }  // namespace tcpx

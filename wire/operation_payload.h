@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "endpoint/wire.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 

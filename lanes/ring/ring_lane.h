@@ -1,6 +1,6 @@
-// SharedLane: one direction of a link's bulk data between two endpoints of one host, where the receiver gets at the sender's memory
+// RingLane: one direction of a link's bulk data between two endpoints of one host, where the receiver gets at the sender's memory
 // in no way of its own, or its own memory is of another kind. The sender copies the bytes into a ring in the area that both share
-// (endpoint/host_peer.h), the receiver out of it, at the same time: host memory with the threads of its HostCopier, memory of its
+// (lanes/host_area.h), the receiver out of it, at the same time: host memory with the threads of its HostCopier, memory of its
 // GPU with the GPU, for which the ring is pinned when that is first needed.
 //
 //   ring:  | told, not taken | being taken |        free        | being filled | told, not taken |
@@ -14,7 +14,6 @@
 // `take_told` says so; the end that goes to sleep says what it `wants` and then looks whether it `can_move`.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -28,32 +27,15 @@
 #include "base/host_copier.h"
 #include "base/memory_ops.h"
 #include "base/usable_cores.h"
-#include "endpoint/lane.h"
-#include "endpoint/unmapper.h"
-#include "endpoint/wire.h"
+#include "lanes/host_area.h"
+#include "lanes/lane.h"
+#include "lanes/unmapper.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 
-/// Parts with which the links of an endpoint copy within the host.
-struct PullParts {
-  MemoryOps& memory;
-  int gpu = 0;
-  SegmentCopier& gpu_copier;
-  HostCopier& host_copier;
-  Unmapper& unmapper;
-};
-
-/// One direction, in shared memory. All zeros is an empty one.
-struct BulkRing {
-  static constexpr size_t kBytes = size_t{4} << 20;
-  alignas(64) std::atomic<uint64_t> written;  ///< bytes so far; the sender's
-  alignas(64) std::atomic<uint64_t> read;     ///< bytes so far; the receiver's
-  alignas(64) std::atomic<uint64_t> pinned;   ///< by the sender, whose GPU reaches it then: not 0
-  alignas(4096) std::byte bytes[kBytes];
-};
-
 /// One thread at a time: the one that makes progress.
-class SharedLane {
+class RingLane {
  public:
   /// Bytes that are copied as one, and that the other end is told of at once. Long pieces, of which some are under way at each
   /// end, are for the GPU and the copier's threads. Where cores are few those only take them from each other, and short ones are
@@ -68,11 +50,11 @@ class SharedLane {
 
   /// @param ring null: there is none. All must outlive this
   /// @param piece of host memory
-  SharedLane(BulkRing* ring, const PullParts& parts, bool sends, size_t piece = piece_for(usable_cores()))
+  RingLane(BulkRing* ring, const PullParts& parts, bool sends, size_t piece = piece_for(usable_cores()))
       : ring_(ring), parts_(parts), sends_(sends), piece_(piece) {}
   /// Waits for the GPU.
-  ~SharedLane();
-  SharedLane(const SharedLane&) = delete;
+  ~RingLane();
+  RingLane(const RingLane&) = delete;
 
   /// Receiver: the bytes that the peer offers, and that cannot be pulled, come through this. @param from its sources
   bool takes(std::span<const HeldRange> to, const WireArray<WireSource>& from);
@@ -90,7 +72,7 @@ class SharedLane {
   void drop_ended() { ended_.pop_front(); }
   /// Ends them early: as soon as nothing is copied for them.
   void fail(const Status& reason);
-  /// As that of Pulls.
+  /// As that of PullLane.
   void abandon();
   const Status& status() const { return status_; }
   bool idle() const { return jobs_.empty() && ended_.empty(); }

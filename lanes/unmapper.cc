@@ -1,4 +1,4 @@
-#include "endpoint/unmapper.h"
+#include "lanes/unmapper.h"
 
 #include <deque>
 #include <utility>
