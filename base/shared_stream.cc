@@ -44,7 +44,7 @@ void SharedStream::end() {
 }
 
 // The wish stays until the sleeper has woken: a byte that somebody else takes in between must not be the last one.
-void SharedStream::wake(WakeFor what) {
+void SharedStream::wake(uint32_t what) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if ((out_.reader_wants.load(std::memory_order_relaxed) & what) == 0 || !socket_) return;
   const char byte = 0;

@@ -72,7 +72,7 @@ class SharedStream {
   /// Looks at the socket: takes bytes that woke this end, and learns whether the peer's process still holds its end.
   void look_at_socket();
   /// Wakes the peer if it sleeps and wants that, which has been stored where it looks.
-  void wake(WakeFor what);
+  void wake(uint32_t what);
   /// Lets go of the socket.
   void close() { socket_.reset(); }
 

@@ -51,7 +51,7 @@ void DataSender::tell_cancelled(const LocalOperation& local, bool announced) {
 bool DataSender::may_begin(LocalOperation& local) {
   const Operation& operation = *local.operation;
   if (!link_.eager || operation.kind == OperationKind::kRead) return false;
-  const uint64_t queued = link_.send_lane.bytes();
+  const uint64_t queued = link_.lanes.net_send.bytes();
   const bool has_room = queued == 0 || queued + operation.bytes <= kBegunBytes;
   if (operation.kind == OperationKind::kWrite) return has_room && link_.begins_writes;
   const auto found = posted_.find(operation.sequence);
@@ -62,7 +62,7 @@ bool DataSender::may_begin(LocalOperation& local) {
   if (posted.packing == local.packing) return true;
   // Ranges that go one by one are in the charge.
   if (posted.packing != Packing::kPacked || local.packing != Packing::kWhole) return false;
-  if (!link_.send_lane.prepare(operation.ranges, Packing::kPacked).is_ok()) return false;
+  if (!link_.lanes.net_send.prepare(operation.ranges, Packing::kPacked).is_ok()) return false;
   local.packing = Packing::kPacked;
   return true;
 }
@@ -100,8 +100,8 @@ Status DataSender::on(const GoFrame& frame) {
   if (is_on_host(frame.packing)) {
     if (!is_offered(frame.packing, way_on_host(local.sources))) return unexpected(frame, kNotOffered);
     if (frame.packing == Packing::kPulled) return end_pulled(local);
-    if (!link_.send_shared.gives(local.operation->ranges)) return unexpected(frame, kNotOffered);
-    start_moving(local, Packing::kWhole, [this](auto job) { link_.send_shared.push(std::move(job)); });
+    if (!link_.lanes.ring_send.gives(local.operation->ranges)) return unexpected(frame, kNotOffered);
+    start_moving(local, Packing::kWhole, [this](auto job) { link_.lanes.ring_send.push(std::move(job)); });
     return Status::ok();
   }
   // Ranges of nothing are no ranges here, so both ends count the same.

@@ -36,7 +36,7 @@ Link::~Link() {
   }
   // The rest waits for the GPU, and for memory of this process, which may never answer.
   for (const auto patience = Deadline::after(kFarewell); !closed() || local_.copying();) {
-    if (patience.expired()) abandon_copies();
+    if (patience.expired()) context_.lanes.abandon();
     try {
       (void)progress(false);
     } catch (const std::bad_alloc&) {  // the memory this frees is enough in the end
@@ -73,7 +73,7 @@ bool Link::progress(bool readable) {
   advanced |= peer_.progress();
   fail_if_broken();
   advanced |= progress_lanes();
-  if (reads()) advanced |= context_.pulls.tell_gone();
+  if (reads()) advanced |= context_.lanes.pulls.tell_gone();
   advanced |= context_.deliver_kept();
   if (reads()) advanced |= context_.size_windows();
   if (context_.now >= local_.next_deadline()) end_late();
@@ -99,17 +99,15 @@ void Link::fail_if_broken() {
 bool Link::needs_polling() const {
   if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
   return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || peer_.waits() ||
-         context_.pulls.has_gone() || !context_.notifications.empty() ||
+         context_.lanes.pulls.has_gone() || !context_.notifications.empty() ||
          (context_.stream->backlog() > 0 && !context_.stream->is_shared());
 }
 
 bool Link::prepare_sleep() {
   if (!reads()) return false;
-  const bool sends = context_.send_shared.wants(context_.now), receives = context_.recv_shared.wants(context_.now);
-  const uint32_t bulk = (sends ? kWakeForBulkRoom : 0u) | (receives ? kWakeForBulkBytes : 0u);
-  // The bulk lanes are looked at only after the peer has been told, in the order of base/shared_stream.h.
-  return context_.stream->prepare_sleep(bulk) || (sends && context_.send_shared.can_move()) ||
-         (receives && context_.recv_shared.can_move());
+  const uint32_t bulk = context_.lanes.wants(context_.now);
+  // The lanes are looked at only after the peer has been told, in the order of base/shared_stream.h.
+  return context_.stream->prepare_sleep(bulk) || (bulk != 0 && context_.lanes.can_move());
 }
 
 bool Link::send_notifications() {
@@ -127,31 +125,23 @@ bool Link::send_notifications() {
 }
 
 bool Link::progress_lanes() {
-  bool advanced = move(context_.send_lane, false);
-  advanced |= move(context_.recv_lane, true);
-  advanced |= move(context_.send_shared, false, context_.now);
-  advanced |= move(context_.recv_shared, true, context_.now);
-  wake_peer();
-  return move(context_.pulls, true) || advanced;
+  bool advanced = false;
+  for (Lane* const lane : context_.lanes.all()) advanced |= move(*lane);
+  // After the lanes have stored what they have moved.
+  if (const uint32_t told = context_.lanes.take_told(); told != 0) context_.stream->wake(told);
+  return advanced;
 }
 
-// After the lanes have stored what they have moved.
-void Link::wake_peer() {
-  if (context_.send_shared.take_told()) context_.stream->wake(kWakeForBulkBytes);
-  if (context_.recv_shared.take_told()) context_.stream->wake(kWakeForBulkRoom);
-}
-
-template <class Mover, class... Now>
-bool Link::move(Mover& mover, bool received, Now... now) {
-  if (mover.idle() && mover.status().is_ok()) return false;
-  bool advanced = mover.progress(now...);
-  if (!mover.status().is_ok() && reads()) fail(mover.status());
-  for (; Job* const job = mover.ended(); mover.drop_ended()) {
+bool Link::move(Lane& lane) {
+  if (lane.idle() && lane.status().is_ok()) return false;
+  bool advanced = lane.progress(context_.now);
+  if (!lane.status().is_ok() && reads()) fail(lane.status());
+  for (; Job* const job = lane.ended(); lane.drop_ended()) {
     advanced = true;
     if (job->of_peer) {
-      peer_.end_moved(static_cast<PeerJob&>(*job), received);
+      peer_.end_moved(static_cast<PeerJob&>(*job), lane.receives());
     } else {
-      local_.end_moved(*job, received);
+      local_.end_moved(*job, lane.receives());
     }
   }
   return advanced;
@@ -206,11 +196,7 @@ void Link::fail_without_memory() noexcept {
 void Link::end_all() {
   if (context_.stream->status().is_ok()) (void)flush();
   context_.stream->fail(context_.status);
-  context_.send_lane.fail(context_.status);
-  context_.recv_lane.fail(context_.status);
-  context_.pulls.fail(context_.status);
-  context_.send_shared.fail(context_.status);
-  context_.recv_shared.fail(context_.status);
+  context_.lanes.fail(context_.status);
   local_.end_all();
   peer_.end();
   context_.notify_waits.clear();
@@ -219,14 +205,12 @@ void Link::end_all() {
 
 // No job and no copy is under way.
 bool Link::quiet() const {
-  return context_.send_lane.idle() && context_.send_shared.idle() && context_.recv_shared.idle() && rests();
+  return context_.lanes.idle() && !local_.copying() && peer_.quiet();
 }
 
 // The same, or what is under way waits for other links, or for a peer that stands still.
 bool Link::rests() const {
-  return (context_.send_lane.idle() || context_.send_lane.is_behind()) && context_.recv_lane.idle() && context_.pulls.idle() &&
-         context_.send_shared.rests(context_.now) && context_.recv_shared.rests(context_.now) && !local_.copying() &&
-         peer_.quiet();
+  return context_.lanes.rests(context_.now) && !local_.copying() && peer_.quiet();
 }
 
 void Link::advance_state() {
@@ -236,39 +220,20 @@ void Link::advance_state() {
   }
   if (context_.stage == LinkStage::kClosing && ((quiet() && local_.empty() && peer_closing_) || context_.now >= close_until_))
     fail(context_.status);
-  if (context_.stage == LinkStage::kFailed && quiet() && local_.empty() && context_.send_lane.closed() &&
-      context_.recv_lane.closed()) {
+  if (context_.stage == LinkStage::kFailed && quiet() && local_.empty() && context_.lanes.closed()) {
     context_.stage = LinkStage::kClosed;
     context_.stream->close();  // the link may be kept for what has arrived
     context_.place.shrink(context_.place.bytes() - std::min(context_.place.bytes(), arrived_bytes()));
-    context_.pulls.close();
-    MemoryBuffer sends = context_.send_shared.close(), receives = context_.recv_shared.close();
-    if (context_.host != nullptr) {
-      context_.host->process.reset();
-      context_.host->files.reset();
-      let_go_of_rings(std::move(sends), std::move(receives));
-    }
+    context_.lanes.close();
   }
 }
 
-// @param sends, receives what pins the rings for the GPU
-void Link::let_go_of_rings(MemoryBuffer sends, MemoryBuffer receives) {
-  MemoryBuffer rings = context_.host->area.take_bulk_rings();
-  if (!sends && !receives) return;  // unmapping them waits for nothing
-  std::vector<MemoryBuffer> buffers;
-  for (MemoryBuffer* const buffer : {&sends, &receives, &rings}) buffers.push_back(std::move(*buffer));
-  context_.shared.pulls.unmapper.let_go(std::move(buffers));
-}
-
 bool Link::serves(MemoryId region) const {
-  return context_.send_lane.serves(region) || context_.recv_lane.serves(region) || context_.pulls.serves(region) ||
-         context_.send_shared.serves(region) || context_.recv_shared.serves(region) || peer_.serves(region);
+  return context_.lanes.serves(region) || peer_.serves(region);
 }
 
 std::vector<uint64_t> Link::forget(MemoryId region) {
-  context_.send_lane.forget(region);
-  context_.recv_lane.forget(region);
-  auto mapped = context_.sources.forget(region);
+  auto mapped = context_.lanes.forget(region);
   if (!mapped.empty() && reads()) (void)flush();
   return mapped;
 }
@@ -280,17 +245,7 @@ ConnectionStats Link::stats() const {
   stats.remote_gpu_idx = context_.peer.gpu_idx;
   stats.path = path_;
   stats.operations_pending = local_.size();
-  for (const NetLane* lane : {&context_.send_lane, &context_.recv_lane}) {
-    const Pipeline& connection = lane->connection();
-    stats.chunks_in_flight += connection.in_flight();
-    stats.window_chunks += connection.window();
-    for (const ChannelCounters& channel : connection.counters()) {
-      auto nic = std::find_if(stats.nics.begin(), stats.nics.end(), [&](const NicStats& n) { return n.name == channel.nic; });
-      if (nic == stats.nics.end()) nic = stats.nics.insert(nic, NicStats{.name = channel.nic});
-      (lane == &context_.send_lane ? nic->bytes_sent : nic->bytes_received) += channel.bytes;
-      (lane == &context_.send_lane ? nic->chunks_sent : nic->chunks_received) += channel.chunks;
-    }
-  }
+  context_.lanes.add_to(stats);
   return stats;
 }
 
@@ -300,12 +255,7 @@ std::string Link::flight_record() const {
                             " reads of the peer, ", context_.stream->backlog(), " control bytes unsent",
                             context_.status.is_ok() ? "" : ", ", context_.status.is_ok() ? "" : context_.status.to_string());
   text += local_.flight_record();
-  if (!context_.send_lane.idle()) text += concat("\n  ", context_.send_lane.flight_record());
-  if (!context_.recv_lane.idle()) text += concat("\n  ", context_.recv_lane.flight_record());
-  for (const RingLane* lane : {&context_.send_shared, &context_.recv_shared}) {
-    if (!lane->idle()) text += concat("\n  ", lane->flight_record());
-  }
-  if (!context_.pulls.idle()) text += concat("\n  ", context_.pulls.flight_record());
+  text += context_.lanes.flight_record();
   return text;
 }
 
@@ -348,7 +298,7 @@ Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> p
     case ControlType::kNotify:
       return to<NotifyFrame>(*this, header, payload);
     case ControlType::kShare:
-      return to<ShareFrame>(context_.pulls, header, payload);
+      return to<ShareFrame>(context_.lanes.pulls, header, payload);
     case ControlType::kUnshare:
       return to<UnshareFrame>(*this, header, payload);
     case ControlType::kBye:
@@ -368,12 +318,12 @@ Status Link::on(const GoFrame& frame) {
 }
 
 Status Link::on(const BeginFrame& frame) {
-  if (!context_.recv_lane.begin(frame.operation, frame.of_read)) return unexpected(frame, "nothing waits for it");
+  if (!context_.lanes.net_recv.begin(frame.operation, frame.of_read)) return unexpected(frame, "nothing waits for it");
   return Status::ok();
 }
 
 Status Link::on(const UnshareFrame& frame) {
-  return frame.gone ? context_.sources.on(frame) : context_.pulls.on(frame);
+  return frame.gone ? context_.lanes.sources.on(frame) : context_.lanes.pulls.on(frame);
 }
 
 Status Link::on(const CancelFrame& frame) {

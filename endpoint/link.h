@@ -42,8 +42,7 @@ class Link final : private ControlSink {
   bool is_shared() const { return context_.stream->is_shared(); }
   /// The peer has changed something in shared memory that this end waits for. Costs no system call.
   bool has_arrived() const {
-    return reads() && (context_.stream->has_arrived() || context_.stream->has_room() || context_.send_shared.can_move() ||
-                       context_.recv_shared.can_move());
+    return reads() && (context_.stream->has_arrived() || context_.stream->has_room() || context_.lanes.can_move());
   }
   /// From now on `fd` shows it. @return true when the peer has changed something already
   bool prepare_sleep();
@@ -61,9 +60,7 @@ class Link final : private ControlSink {
   bool needs_polling() const;
   /// The control connection is still read, so its events matter.
   bool reads() const { return !context_.has_failed(); }
-  uint64_t chunks_in_flight() const {
-    return context_.send_lane.connection().in_flight() + context_.recv_lane.connection().in_flight();
-  }
+  uint64_t chunks_in_flight() const { return context_.lanes.chunks_in_flight(); }
   /// Looks at what somebody has asked to cancel.
   void take_cancel_requests() { local_.take_cancel_requests(); }
   /// Ends every operation of this end early.
@@ -94,7 +91,7 @@ class Link final : private ControlSink {
   /// Lets the lanes forget a region that nobody uses any more. @return shares of it that the peer has been told to unmap
   std::vector<uint64_t> forget(MemoryId region);
   /// The peer has not said yet that it does not map that share any more.
-  bool is_mapped(uint64_t share) const { return reads() && context_.sources.is_mapped(share); }
+  bool is_mapped(uint64_t share) const { return reads() && context_.lanes.sources.is_mapped(share); }
   ConnectionStats stats() const;
   std::string flight_record() const;
 
@@ -113,14 +110,7 @@ class Link final : private ControlSink {
 
   void fail_if_broken();
   bool progress_lanes();
-  void wake_peer();
-  void abandon_copies() {
-    context_.pulls.abandon();
-    context_.send_shared.abandon();
-    context_.recv_shared.abandon();
-  }
-  template <class Mover, class... Now>
-  bool move(Mover& mover, bool received, Now... now);
+  bool move(Lane& lane);
   bool send_notifications();
   bool flush();
   void end_late();
@@ -128,7 +118,6 @@ class Link final : private ControlSink {
   bool quiet() const;
   bool rests() const;
   void advance_state();
-  void let_go_of_rings(MemoryBuffer sends, MemoryBuffer receives);
 
   const std::string peer_host_, peer_name_, path_;
   LinkContext context_;

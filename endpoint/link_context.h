@@ -11,17 +11,14 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "wire/control_stream.h"
-#include "wire/credit_windows.h"
 #include "endpoint/inline_copies.h"
-#include "lanes/net/net_lane.h"
 #include "endpoint/link_setup.h"
 #include "endpoint/notify_inbox.h"
 #include "endpoint/operation.h"
 #include "endpoint/operation_frames.h"
-#include "lanes/pull/pull_lane.h"
-#include "lanes/ring/ring_lane.h"
-#include "lanes/pull/sources.h"
+#include "lanes/lanes.h"
+#include "wire/control_stream.h"
+#include "wire/credit_windows.h"
 
 namespace tcpx {
 
@@ -103,12 +100,7 @@ struct LinkContext {
         host(std::move(parts.host)),
         eager(parts.eager),
         stream(std::move(parts.stream)),
-        send_lane(std::move(parts.send), shared.lanes),
-        recv_lane(std::move(parts.recv), shared.lanes),
-        send_shared(bulk_ring(true), shared.pulls, true),
-        recv_shared(bulk_ring(false), shared.pulls, false),
-        sources(host.get(), shared.pulls.memory, send_shared, *stream),
-        pulls(host.get(), shared.pulls, recv_shared, *stream),
+        lanes(std::move(parts.send), std::move(parts.recv), shared.lanes, host.get(), shared.pulls, *stream),
         windows(parts.peers_windows, parts.own_windows),
         notifications(shared.inbox),
         now(shared.clock.now()) {}
@@ -148,17 +140,17 @@ struct LinkContext {
   /// With the Go of this end: gives the job to the receiving lane, or has it wait there until the peer begins it.
   /// @param number, of_read as the Go names it
   void receive(std::unique_ptr<Job> job, uint64_t number, bool of_read) {
-    eager ? recv_lane.await(std::move(job), number, of_read) : recv_lane.push(std::move(job));
+    eager ? lanes.net_recv.await(std::move(job), number, of_read) : lanes.net_recv.push(std::move(job));
   }
   /// Behind the peer's Go: gives the job to the sending lane, of which the peer is told where it waits for that.
   /// @param of_read of the peer
   void send(std::unique_ptr<Job> job, bool of_read) {
     if (eager) stream->send(BeginFrame{.operation = job->number, .of_read = of_read});
-    send_lane.push(std::move(job));
+    lanes.net_send.push(std::move(job));
   }
   /// The peer does not begin a write of its own. @return null: none of that number is awaited
   std::unique_ptr<PeerJob> take_awaited_write(uint64_t number) {
-    return std::unique_ptr<PeerJob>(static_cast<PeerJob*>(recv_lane.take_awaited_write(number).release()));
+    return std::unique_ptr<PeerJob>(static_cast<PeerJob*>(lanes.net_recv.take_awaited_write(number).release()));
   }
   /// Takes the bytes of a transfer that the peer has begun and this end cannot use.
   /// @param lengths of its ranges; at least one
@@ -167,7 +159,7 @@ struct LinkContext {
     auto job = std::make_unique<PeerJob>(operation, std::vector<HeldRange>(), bytes, charge);
     job->packing = packing;
     job->unwanted = std::move(lengths);
-    recv_lane.push(std::move(job));
+    lanes.net_recv.push(std::move(job));
   }
   /// Now, or when the inbox has room.
   void deliver(Delivery delivery) {
@@ -194,10 +186,7 @@ struct LinkContext {
   const std::unique_ptr<HostPeer> host;  ///< null: the peer shares no memory with this end. The stream uses it
   const bool eager;                      ///< LinkParts::eager
   const std::unique_ptr<ControlStream> stream;
-  NetLane send_lane, recv_lane;
-  RingLane send_shared, recv_shared;
-  Sources sources;
-  PullLane pulls;
+  Lanes lanes;
   CreditWindows windows;
   NotifyDelivery notifications;
   const std::shared_ptr<LinkFace> face = std::make_shared<LinkFace>();
@@ -247,7 +236,6 @@ struct LinkContext {
   Asks asks_{};  // of the peer, for larger ones
   TimePoint next_enlarge_;
 
-  BulkRing* bulk_ring(bool own) const { return host == nullptr ? nullptr : &host->area.bulk_ring(own == host->area.first()); }
   void end_delivery(const Delivery& delivery) {
     give_back(delivery.charge);
     if (delivery.answers) answer(*delivery.answers, Status::ok());

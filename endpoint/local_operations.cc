@@ -89,11 +89,11 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
   local.enter(Phase::kWindow);
   const bool reads = operation.kind == OperationKind::kRead;
   if (is_for_offers(window) && (!reads || (link_.eager && operation.bytes > link_.peer.inline_bytes))) {
-    NetLane& lane = reads ? link_.recv_lane : link_.send_lane;
+    NetLane& lane = reads ? link_.lanes.net_recv : link_.lanes.net_send;
     const auto prepared = lane.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
     if (!prepared.is_ok()) return end_early(local, prepared.status());
     local.packing = *prepared;
-    if (!reads) local.sources = link_.sources.of(operation.ranges);
+    if (!reads) local.sources = link_.lanes.sources.of(operation.ranges);
   }
   local.charge = charge_of(operation, window, local.packing, link_.peer.inline_bytes, local.sources.size());
   WindowQueue::Waiter waiter{.operation = local.number(),
@@ -113,7 +113,7 @@ void LocalOperations::pass(LocalOperation& local) {
   local.begun = sender_.may_begin(local);
   announce(*link_.stream, operation, local.packing, local.sources, local.begun);
   if (!local.begun) return local.enter(Phase::kOffered);
-  start_moving(local, local.packing, [this](auto job) { link_.send_lane.push(std::move(job)); });
+  start_moving(local, local.packing, [this](auto job) { link_.lanes.net_send.push(std::move(job)); });
 }
 
 Status LocalOperations::on(const DoneFrame& frame) {

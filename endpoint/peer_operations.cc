@@ -125,21 +125,21 @@ Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ran
   if (ranges.empty()) return unexpected(frame, "a write of nothing that is not inline");
   auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
   job->notify = message_of(frame.notify, link_.id);
-  if (link_.pulls.can_pull(job->held, frame.sources)) {
-    link_.pulls.push(std::move(job), frame.sources, {.operation = frame.operation, .packing = Packing::kPulled});
+  if (link_.lanes.pulls.can_pull(job->held, frame.sources)) {
+    link_.lanes.pulls.push(std::move(job), frame.sources, {.operation = frame.operation, .packing = Packing::kPulled});
     return Status::ok();
   }
-  if (link_.recv_shared.takes(job->held, frame.sources)) {
-    link_.recv_shared.push(std::move(job));
+  if (link_.lanes.ring_recv.takes(job->held, frame.sources)) {
+    link_.lanes.ring_recv.push(std::move(job));
     link_.stream->send(GoFrame{.operation = frame.operation, .of_read = false, .packing = Packing::kShared});
     return Status::ok();
   }
   Packing packing = frame.packing;
   if (packing == Packing::kWhole && job->held.size() > 1) packing = Packing::kPacked;
-  const auto prepared = link_.recv_lane.prepare(job->held, packing);
+  const auto prepared = link_.lanes.net_recv.prepare(job->held, packing);
   if (prepared.is_ok()) job->packing = *prepared;
   if (frame.begun && prepared.is_ok() && *prepared == frame.packing) {
-    link_.recv_lane.push(std::move(job));
+    link_.lanes.net_recv.push(std::move(job));
     return Status::ok();
   }
   if (frame.begun) let_go_by(frame, prepared.is_ok() ? Charge{} : charge);
@@ -173,18 +173,18 @@ Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> rang
   if (!is_short(frame)) {
     Packing packing = preferred_packing(ranges, frame.bytes);
     if (link_.eager && frame.packing != packing) packing = Packing::kPacked;
-    const auto prepared = or_refuse(link_.send_lane.prepare(ranges, packing), frame.operation, charge);
+    const auto prepared = or_refuse(link_.lanes.net_send.prepare(ranges, packing), frame.operation, charge);
     if (!prepared) return Status::ok();
     auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
     if (link_.eager) {
       job->packing = *prepared;
       link_.stream->send(ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = *prepared, .begun = true});
-      link_.send_lane.push(std::move(job));
+      link_.lanes.net_send.push(std::move(job));
       return Status::ok();
     }
     // The frame that says this is in no window: a peer that asks for much and reads little gets it over the lanes.
     const bool crowded = link_.stream->backlog() >= kCrowdedBytes;
-    const std::vector<WireSource> sources = crowded ? std::vector<WireSource>() : link_.sources.of(job->held);
+    const std::vector<WireSource> sources = crowded ? std::vector<WireSource>() : link_.lanes.sources.of(job->held);
     job->on_host = way_on_host(sources);
     reads_.emplace(frame.operation, std::move(job));
     link_.stream->send(ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = *prepared, .sources = sources});
@@ -207,7 +207,7 @@ Status PeerOperations::on(const GoFrame& frame) {
   // Ranges of nothing are no ranges here, so both ends count the same.
   if (frame.packing == Packing::kWhole && found->second->held.size() != 1) return unexpected(frame, kNoWholeVector);
   if (is_on_host(frame.packing) && !is_offered(frame.packing, found->second->on_host)) return unexpected(frame, kNotOffered);
-  if (frame.packing == Packing::kShared && !link_.send_shared.gives(found->second->held)) return unexpected(frame, kNotOffered);
+  if (frame.packing == Packing::kShared && !link_.lanes.ring_send.gives(found->second->held)) return unexpected(frame, kNotOffered);
   std::unique_ptr<PeerJob> job = std::move(found->second);
   reads_.erase(found);
   if (frame.packing == Packing::kPulled) {
@@ -216,7 +216,7 @@ Status PeerOperations::on(const GoFrame& frame) {
   }
   job->packing = frame.packing;
   if (frame.packing == Packing::kShared) {
-    link_.send_shared.push(std::move(job));
+    link_.lanes.ring_send.push(std::move(job));
     return Status::ok();
   }
   link_.send(std::move(job), true);

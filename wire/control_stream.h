@@ -87,7 +87,7 @@ class ControlStream {
     return shared_ != nullptr && shared_->prepare_sleep(kWakeForBytes | (backlog() > 0 ? kWakeForRoom : 0u) | bulk);
   }
   /// Wakes the peer if it waits for that, which has been stored in other memory that both share.
-  void wake(WakeFor what) {
+  void wake(uint32_t what) {
     if (shared_ != nullptr) shared_->wake(what);
   }
   void end_sleep() {

@@ -57,10 +57,10 @@
 #include <vector>
 
 #include "base/memory_ops.h"
-#include "wire/credit_windows.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
 #include "transfer/bootstrap_frame.h"
+#include "wire/credit_windows.h"
 
 namespace tcpx {
 

@@ -14,7 +14,7 @@ Packing preferred_packing(std::span<const HeldRange> ranges, uint64_t bytes) {
 }
 
 NetLane::NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts)
-    : connection_(std::move(connection)), parts_(parts), sends_(connection_->direction() == Direction::kSend) {}
+    : Lane(connection->direction() == Direction::kRecv), connection_(std::move(connection)), parts_(parts) {}
 
 NetLane::~NetLane() {
   // Drains, so that neither network nor GPU touches memory any more; then the staging buffers may go.
@@ -72,7 +72,7 @@ std::unique_ptr<Job> NetLane::take_awaited_write(uint64_t number) {
   return job;
 }
 
-bool NetLane::progress() {
+bool NetLane::progress(TimePoint /*now*/) {
   bool advanced = cut();
   advanced |= submit_ready();
   if (!parcels_.empty() || !connection_->status().is_ok()) advanced |= connection_->progress();
@@ -85,13 +85,10 @@ bool NetLane::progress() {
   return advanced;
 }
 
-bool NetLane::is_behind() const {
+bool NetLane::rests(TimePoint /*now*/) const {
+  if (idle()) return true;
   const bool can_cut = next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers;
-  return sends_ && !can_cut && next_submit_ == parcels_.size() && ended_.empty() && connection_->is_behind();
-}
-
-void NetLane::fail(Status reason) {
-  connection_->cancel(std::move(reason));
+  return !receives() && !can_cut && next_submit_ == parcels_.size() && ended_.empty() && connection_->is_behind();
 }
 
 // Makes parcels of jobs, in order, while there is room.
@@ -156,7 +153,7 @@ bool NetLane::cut_packed(Queued& queued) {
                 .first_offset = queued.next_offset,
                 .bytes = std::min<uint64_t>(kParcelBytes, queued.job->bytes - queued.cut_bytes)};
   parcels_.push_back(parcel);  // first: a copy that has begun must be waited for
-  if (sends_) {
+  if (!receives()) {
     const TraceRange trace("submit gather", parcel.bytes);
     segments_of(parcel, true);
     const auto ticket = parcel.staging->copier->submit(segments_);
@@ -284,7 +281,7 @@ bool NetLane::step(Parcel& parcel) {
     case ParcelState::kSubmitted: {
       TransferAnswer answer = connection_->poll(parcel.transfer);
       if (answer.state == TransferState::kPending) return false;
-      if (answer.state == TransferState::kDone && !sends_ && parcel.staging != nullptr) {
+      if (answer.state == TransferState::kDone && receives() && parcel.staging != nullptr) {
         parcel.state = ParcelState::kArrived;
         (void)scatter(parcel);
         return true;
@@ -387,7 +384,7 @@ Result<NetLane::Staging*> NetLane::staging_for(const Region& region) {
 
 Result<std::unique_ptr<NetLane::Staging>> NetLane::make_staging(MemoryType type, SegmentCopier& copier) {
   const bool reached = type == MemoryType::kCuda && &copier == &parts_.device_copier;
-  const bool fetches = !reached && !sends_ && parts_.steered;
+  const bool fetches = !reached && receives() && parts_.steered;
   auto fresh = std::make_unique<Staging>();
   fresh->kind = reached || fetches ? StagingKind::kDevice : type == MemoryType::kHost ? StagingKind::kHost : StagingKind::kMapped;
   TCPX_ASSIGN_OR_RETURN(fresh->buffer, parts_.staging.take(fresh->kind));
@@ -420,7 +417,7 @@ void NetLane::give_back(Staging& staging) {
 
 // Null: the plugin does not take it. It is asked once.
 const RegisteredMemory* NetLane::registered(const Region& region) {
-  if (region.access.staged || (region.type == MemoryType::kHost && !sends_ && parts_.steered)) return nullptr;
+  if (region.access.staged || (region.type == MemoryType::kHost && receives() && parts_.steered)) return nullptr;
   const auto [known, is_new] = registrations_.try_emplace(static_cast<uint64_t>(region.id));
   if (is_new) {
     const auto memory = connection_->register_memory(region.data, region.bytes, region.type);
@@ -442,8 +439,19 @@ void NetLane::forget(MemoryId region) {
   registrations_.erase(known);
 }
 
+void NetLane::add_to(ConnectionStats& stats) const {
+  stats.chunks_in_flight += connection_->in_flight();
+  stats.window_chunks += connection_->window();
+  for (const ChannelCounters& channel : connection_->counters()) {
+    auto nic = std::find_if(stats.nics.begin(), stats.nics.end(), [&](const NicStats& n) { return n.name == channel.nic; });
+    if (nic == stats.nics.end()) nic = stats.nics.insert(nic, NicStats{.name = channel.nic});
+    (receives() ? nic->bytes_received : nic->bytes_sent) += channel.bytes;
+    (receives() ? nic->chunks_received : nic->chunks_sent) += channel.chunks;
+  }
+}
+
 std::string NetLane::flight_record() const {
-  return concat(sends_ ? "send" : "receive", " lane: ", jobs_.size(), " jobs, ", parcels_.size(), " pieces; ",
+  return concat(receives() ? "receive" : "send", " lane: ", jobs_.size(), " jobs, ", parcels_.size(), " pieces; ",
                 connection_->flight_record());
 }
 

@@ -29,8 +29,8 @@
 #include "base/segment_copier.h"
 #include "lanes/lane.h"
 #include "lanes/net/staging_buffers.h"
-#include "wire/messages.h"
 #include "transfer/pipeline.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 
@@ -56,11 +56,10 @@ struct LaneParts {
 };
 
 /// One thread at a time: the one that makes progress. The GPU must be current.
-class NetLane {
+class NetLane final : public Lane {
  public:
   NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts);
-  ~NetLane();
-  NetLane(const NetLane&) = delete;
+  ~NetLane() override;
 
   /// To be asked before the peer is told to count on a transfer of these ranges, while it can still be refused alone.
   /// @return `wanted`, or kPacked when the plugin does not take the memory as it is. The plugin's answer, or the allocator's,
@@ -76,27 +75,19 @@ class NetLane {
   std::unique_ptr<Job> take_awaited_write(uint64_t number);
   /// Bytes of all jobs that are queued or move.
   uint64_t bytes() const { return bytes_; }
-  /// @return true when something advanced
-  bool progress();
-  /// The first job that has ended, well or badly; nothing touches its memory any more. Null: none.
-  Job* ended() { return ended_.empty() ? nullptr : ended_.front().get(); }
-  /// Not before all who wait for its end know of it: what says so may want memory, and is then asked again.
-  void drop_ended() { ended_.pop_front(); }
-  /// Ends the lane early: its jobs fail with `reason` after some more progress.
-  void fail(Status reason);
-  const Status& status() const { return connection_->status(); }
+  bool progress(TimePoint now) override;
+  void fail(const Status& reason) override { connection_->cancel(reason); }
+  const Status& status() const override { return connection_->status(); }
 
-  bool idle() const { return jobs_.empty() && awaited_.empty() && parcels_.empty() && ended_.empty(); }
-  /// Nothing can advance before the lanes of other links have had their turn.
-  bool is_behind() const;
-  /// Nothing is left of a lane that has failed: neither network nor GPU touches any memory.
-  bool closed() const { return idle() && connection_->in_flight() == 0; }
-  /// A job of the peer's uses it.
-  bool serves(MemoryId region) const;
-  /// Region will not be used again: its registrations are given back.
-  void forget(MemoryId region);
-  const Pipeline& connection() const { return *connection_; }
-  std::string flight_record() const;
+  bool idle() const override { return jobs_.empty() && awaited_.empty() && parcels_.empty() && ended_.empty(); }
+  bool rests(TimePoint now) const override;
+  bool closed() const override { return idle() && connection_->in_flight() == 0; }
+  bool serves(MemoryId region) const override;
+  /// Its registrations are given back.
+  void forget(MemoryId region) override;
+  uint64_t chunks_in_flight() const override { return connection_->in_flight(); }
+  void add_to(ConnectionStats& stats) const override;
+  std::string flight_record() const override;
 
  private:
   struct Staging {
@@ -156,14 +147,12 @@ class NetLane {
 
   std::unique_ptr<Pipeline> connection_;
   LaneParts parts_;
-  const bool sends_;
   std::deque<std::unique_ptr<Queued>> jobs_;  // in order; cut from the front on
   std::deque<Awaited> awaited_;
   uint64_t bytes_ = 0;          // of jobs_
   size_t next_cut_ = 0;         // index into jobs_ of the first job not wholly cut
   std::deque<Parcel> parcels_;  // in order of submission
   size_t next_submit_ = 0;      // index into parcels_ of the first one not submitted
-  std::deque<std::unique_ptr<Job>> ended_;
   std::unordered_map<uint64_t, std::optional<RegisteredMemory>> registrations_;  // nullopt: refused
   std::vector<std::unique_ptr<Staging>> staging_;  // of host memory, of GPU memory, and of that of each GPU out of reach
   std::unique_ptr<Staging> scrap_;                 // for what is unwanted: its bytes overwrite each other

@@ -77,7 +77,7 @@ std::vector<CopySegment> PullLane::segments_of(const Job& job, const WireArray<W
   return segments;
 }
 
-bool PullLane::progress() {
+bool PullLane::progress(TimePoint /*now*/) {
   bool advanced = false;
   size_t running = 0;
   for (Pull& pull : pulls_) {

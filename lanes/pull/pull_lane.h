@@ -21,23 +21,23 @@
 
 #include "base/host_copier.h"
 #include "base/memory_ops.h"
-#include "wire/control_stream.h"
 #include "lanes/host_area.h"
 #include "lanes/lane.h"
 #include "lanes/ring/ring_lane.h"
+#include "wire/control_stream.h"
 #include "wire/messages.h"
 
 namespace tcpx {
 
 /// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
-class PullLane {
+class PullLane final : public Lane {
  public:
   /// Copies that run at once.
   static constexpr size_t kMaxRunning = 16;
 
   /// @param peer null: not of this host @param ring of what this end receives. All must outlive this
   PullLane(const HostPeer* peer, const PullParts& parts, RingLane& ring, ControlStream& stream)
-      : peer_(peer), parts_(parts), ring_(ring), stream_(stream) {}
+      : Lane(true), peer_(peer), parts_(parts), ring_(ring), stream_(stream) {}
 
   /// This end can copy from there to here by itself. @param from checked (check_sources); none: false
   bool can_pull(std::span<const HeldRange> to, const WireArray<WireSource>& from);
@@ -45,17 +45,10 @@ class PullLane {
   /// @param from as many bytes as the job has
   /// @param over said to the peer at the good end
   void push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, const GoFrame& over);
-  /// @return true when something advanced
-  bool progress();
-  /// As those of Lane.
-  Job* ended() { return ended_.empty() ? nullptr : ended_.front().get(); }
-  void drop_ended() { ended_.pop_front(); }
-  /// Ends them early: those that have not begun at once, the others as soon as nothing is copied for them.
-  void fail(const Status& reason);
-  /// Nor are copies waited for into memory of this process that never answers.
-  void abandon();
-  /// Ok, or the first error of a copy.
-  const Status& status() const { return status_; }
+  bool progress(TimePoint now) override;
+  void fail(const Status& reason) override;
+  void abandon() override;
+  const Status& status() const override { return status_; }
 
   /// The peer shares memory. @return kProtocol: under a number that is taken, or more than kMaxShares
   Status on(const ShareFrame& frame);
@@ -67,10 +60,9 @@ class PullLane {
 
   /// Once the link has ended and this is idle: unmaps what the peer has shared.
   void close();
-  bool idle() const { return pulls_.empty() && ended_.empty(); }
-  /// A job of the peer's uses it.
-  bool serves(MemoryId region) const;
-  std::string flight_record() const;
+  bool idle() const override { return pulls_.empty() && ended_.empty(); }
+  bool serves(MemoryId region) const override;
+  std::string flight_record() const override;
 
  private:
   /// GPU memory of the peer. Empty buffer: it could not be mapped. Unmapped behind its last user, on the Unmapper's thread.
@@ -119,7 +111,6 @@ class PullLane {
   std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share
   std::vector<Unshared> unshared_;
   std::deque<Pull> pulls_;
-  std::deque<std::unique_ptr<Job>> ended_;
   Status status_;
 };
 

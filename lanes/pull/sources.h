@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/memory_ops.h"
-#include "wire/control_stream.h"
-#include "lanes/host_area.h"
 #include "base/memory_registry.h"
+#include "lanes/host_area.h"
 #include "lanes/ring/ring_lane.h"
+#include "wire/control_stream.h"
 #include "wire/messages.h"
 
 namespace tcpx {

@@ -35,7 +35,7 @@
 namespace tcpx {
 
 /// One thread at a time: the one that makes progress.
-class RingLane {
+class RingLane final : public Lane {
  public:
   /// Bytes that are copied as one, and that the other end is told of at once. Long pieces, of which some are under way at each
   /// end, are for the GPU and the copier's threads. Where cores are few those only take them from each other, and short ones are
@@ -51,10 +51,9 @@ class RingLane {
   /// @param ring null: there is none. All must outlive this
   /// @param piece of host memory
   RingLane(BulkRing* ring, const PullParts& parts, bool sends, size_t piece = piece_for(usable_cores()))
-      : ring_(ring), parts_(parts), sends_(sends), piece_(piece) {}
+      : Lane(!sends), ring_(ring), parts_(parts), sends_(sends), piece_(piece) {}
   /// Waits for the GPU.
-  ~RingLane();
-  RingLane(const RingLane&) = delete;
+  ~RingLane() override;
 
   /// Receiver: the bytes that the peer offers, and that cannot be pulled, come through this. @param from its sources
   bool takes(std::span<const HeldRange> to, const WireArray<WireSource>& from);
@@ -62,41 +61,43 @@ class RingLane {
   bool gives(std::span<const HeldRange> from) const;
   /// The GPU gets at the ring, which is pinned for it when it is first asked. @return false: it does not, as has been logged
   bool reaches_gpu();
-  /// As those of Lane. @param job stays the caller's when memory is wanting for it
+  /// @param job stays the caller's when memory is wanting for it
   void push(std::unique_ptr<Job>&& job) {
     jobs_.push_back(std::move(job));
     pushed_ = true;
   }
-  bool progress(TimePoint now);
-  Job* ended() { return ended_.empty() ? nullptr : ended_.front().get(); }
-  void drop_ended() { ended_.pop_front(); }
-  /// Ends them early: as soon as nothing is copied for them.
-  void fail(const Status& reason);
-  /// As that of PullLane.
-  void abandon();
-  const Status& status() const { return status_; }
-  bool idle() const { return jobs_.empty() && ended_.empty(); }
+  bool progress(TimePoint now) override;
+  void fail(const Status& reason) override;
+  void abandon() override;
+  const Status& status() const override { return status_; }
+  bool idle() const override { return jobs_.empty() && ended_.empty(); }
   /// The other end has moved nothing for so long that this one rests until it is woken: it may have been stopped.
-  bool wants(TimePoint now) const {
-    return !jobs_.empty() && pieces_.empty() && ended_.empty() && status_.is_ok() && !pushed_ && !starved_ &&
-           now - moved_at_ > kPatience;
+  uint32_t wants(TimePoint now) const override {
+    if (!waits(now)) return 0;
+    return sends_ ? kWakeForBulkRoom : kWakeForBulkBytes;
   }
-  /// Idle, or `wants` to be woken.
-  bool rests(TimePoint now) const { return idle() || wants(now); }
-  /// The other end has moved since this one began all that it could. Costs a look at memory.
-  bool can_move() const {
+  /// Idle, or woken when there is something to do.
+  bool rests(TimePoint now) const override { return idle() || waits(now); }
+  bool can_move() const override {
     if (next_cut_ >= jobs_.size() || !status_.is_ok()) return false;
     return sends_ ? begun_ - ring_->read.load(std::memory_order_relaxed) != BulkRing::kBytes
                   : ring_->written.load(std::memory_order_relaxed) != begun_;
   }
-  /// The ring has changed for the other end since this was last asked.
-  bool take_told() { return std::exchange(told_, false); }
+  uint32_t take_told() override {
+    if (!std::exchange(told_, false)) return 0;
+    return sends_ ? kWakeForBulkBytes : kWakeForBulkRoom;
+  }
   /// Once the link has ended and this is idle: the ring is not used again. @return what pins it for the GPU, if anything does
   MemoryBuffer close() { return std::exchange(mapped_, {}); }
-  bool serves(MemoryId region) const;
-  std::string flight_record() const;
+  bool serves(MemoryId region) const override;
+  std::string flight_record() const override;
 
  private:
+  bool waits(TimePoint now) const {
+    return !jobs_.empty() && pieces_.empty() && ended_.empty() && status_.is_ok() && !pushed_ && !starved_ &&
+           now - moved_at_ > kPatience;
+  }
+
   struct Piece {
     std::shared_ptr<HostCopy> copy;    // of host memory
     std::optional<CopyTicket> ticket;  // of the GPU's
@@ -125,10 +126,9 @@ class RingLane {
   std::deque<Piece> pieces_;           // under way, in order
   uint64_t begun_ = 0, copied_ = 0;    // bytes of the stream
   std::vector<CopySegment> segments_;  // reused
-  std::deque<std::unique_ptr<Job>> ended_;
-  bool pushed_ = false;   // since the last progress
-  bool told_ = false;     // since the last take_told
-  bool starved_ = false;  // the GPU's copier, which others use as well, takes no more now
+  bool pushed_ = false;                // since the last progress
+  bool told_ = false;                  // since the last take_told
+  bool starved_ = false;               // the GPU's copier, which others use as well, takes no more now
   TimePoint moved_at_{};
   Status status_;
 };
