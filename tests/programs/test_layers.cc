@@ -43,6 +43,7 @@ const std::vector<Layer>& layers() {
       {"transfer/local_machine.cc", kAnything, {}},  // wires the real parts
       {"wire/", {"tcpx/", "base/", "transfer/", "wire/"}, {}},
       {"lanes/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
+      {"lanes/lanes.", {"tcpx/", "base/", "wire/", "lanes/"}, {}},  // has one of each
       {"lanes/net/", {"tcpx/", "base/", "transfer/", "wire/", "lanes/"}, {"lanes/pull/", "lanes/ring/"}},
       {"lanes/pull/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/"}},
       {"lanes/ring/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/"}},
