@@ -33,7 +33,7 @@ void DataReceiver::tell_posted(LocalOperation& local) {
   if (!link_.eager || operation.bytes <= link_.peer.inline_bytes) return;
   const Packing wanted = preferred_packing(operation.ranges, operation.bytes);
   if (wanted == Packing::kRanges) return;
-  const auto prepared = link_.lanes.net_recv.prepare(operation.ranges, wanted);
+  const auto prepared = link_.lanes.prepare_recv(operation.ranges, wanted);
   if (!prepared.is_ok()) return;  // which is the answer to its send
   local.packing = *prepared;
   local.begun = true;
@@ -108,25 +108,17 @@ void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const
     ++link_.stats.inline_received;
     return take_data(local, data);
   }
-  const WireArray<WireSource> sources(arrival.sources);
-  if (link_.lanes.pulls.can_pull(operation.ranges, sources)) {
-    keep_notify(local, std::move(arrival.notify), arrival.charge);
-    return start_pull(local, link_.lanes.pulls, sources, {.operation = arrival.number, .packing = Packing::kPulled});
-  }
-  if (link_.lanes.ring_recv.takes(operation.ranges, sources)) {
-    keep_notify(local, std::move(arrival.notify), arrival.charge);
-    return push_receive(local, arrival.number, false, Packing::kShared);
-  }
   Packing packing = arrival.packing;
   if (packing == Packing::kWhole && operation.ranges.size() > 1) packing = Packing::kPacked;
   if (packing == Packing::kRanges && lengths_of(operation.ranges) != arrival.lengths) packing = Packing::kPacked;
-  const auto prepared = link_.lanes.net_recv.prepare(operation.ranges, packing);
-  if (!prepared.is_ok()) {
-    refuse_arrival(arrival, prepared.status());
-    return book_.finish(local, prepared.status());
+  const WireArray<WireSource> sources(arrival.sources);
+  const auto way = link_.lanes.take(operation.ranges, sources, packing);
+  if (!way.is_ok()) {
+    refuse_arrival(arrival, way.status());
+    return book_.finish(local, way.status());
   }
   keep_notify(local, std::move(arrival.notify), arrival.charge);
-  push_receive(local, arrival.number, false, *prepared);
+  receive(local, sources, {.operation = arrival.number, .packing = *way});
 }
 
 // It may have ended at its sender, so only what was said of its receive can be wrong with it.
@@ -134,7 +126,7 @@ void DataReceiver::take_begun(LocalOperation& local, Arrival arrival) {
   if (!local.begun || arrival.bytes != local.operation->bytes || arrival.packing != local.packing)
     return link_.break_with(unexpected(ControlType::kSend, arrival.number, "it has begun otherwise than was posted"));
   keep_notify(local, std::move(arrival.notify), arrival.charge);
-  start_moving(local, local.packing, [this](auto job) { link_.lanes.net_recv.push(std::move(job)); });
+  start_moving(local, local.packing, [this](auto job) { link_.lanes.receive_begun(std::move(job)); });
 }
 
 void DataReceiver::give_up(const LocalOperation& local) {
@@ -196,23 +188,15 @@ Status DataReceiver::on(const ReadyFrame& frame) {
     return unexpected(frame, "not asked for");
   if (!frame.sources.empty() && frame.bytes != operation.bytes)
     return unexpected(frame, "another number of bytes than asked for");
-  if (link_.lanes.pulls.can_pull(operation.ranges, frame.sources)) {
-    start_pull(local, link_.lanes.pulls, frame.sources, {.operation = frame.operation, .of_read = true, .packing = Packing::kPulled});
-    return Status::ok();
-  }
-  if (link_.lanes.ring_recv.takes(operation.ranges, frame.sources)) {
-    push_receive(local, frame.operation, true, Packing::kShared);
-    return Status::ok();
-  }
   const bool must_pack = frame.packing == Packing::kPacked;
-  const auto prepared = link_.lanes.net_recv.prepare(
-      operation.ranges, must_pack ? Packing::kPacked : preferred_packing(operation.ranges, operation.bytes));
-  if (!prepared.is_ok()) {
+  const auto way = link_.lanes.take(operation.ranges, frame.sources,
+                                    must_pack ? Packing::kPacked : preferred_packing(operation.ranges, operation.bytes));
+  if (!way.is_ok()) {
     link_.stream->send(CancelFrame{.operation = frame.operation});
-    book_.finish(local, prepared.status());
+    book_.finish(local, way.status());
     return Status::ok();
   }
-  push_receive(local, frame.operation, true, *prepared);
+  receive(local, frame.sources, {.operation = frame.operation, .of_read = true, .packing = *way});
   return Status::ok();
 }
 
@@ -248,22 +232,18 @@ Status DataReceiver::take_begun(const ReadyFrame& frame) {
   if (frame.packing != local.packing && frame.packing != Packing::kPacked)
     return unexpected(frame, "packed otherwise than was asked for");
   const auto& ranges = local.operation->ranges;
-  const auto prepared = link_.lanes.net_recv.prepare(ranges, frame.packing);
+  const auto prepared = link_.lanes.prepare_recv(ranges, frame.packing);
   if (!prepared.is_ok() || *prepared != frame.packing) {
     link_.let_go_by(frame.operation, local.operation->bytes, frame.packing, lengths_of(ranges), {});
     book_.finish(local, prepared.is_ok() ? Status(Code::kExhausted, "read", "its memory cannot be registered") : prepared.status());
     return Status::ok();
   }
-  start_moving(local, frame.packing, [this](auto job) { link_.lanes.net_recv.push(std::move(job)); });
+  start_moving(local, frame.packing, [this](auto job) { link_.lanes.receive_begun(std::move(job)); });
   return Status::ok();
 }
 
-void DataReceiver::push_receive(LocalOperation& local, uint64_t number, bool of_read, Packing packing) {
-  start_moving(local, packing, [&](auto job) {
-    packing == Packing::kShared ? link_.lanes.ring_recv.push(std::move(job)) : link_.receive(std::move(job), number, of_read);
-  });
-  // Unless the link is eager, the order of these is that of the jobs in the receiving lane here and in the sending lane there.
-  link_.stream->send(GoFrame{.operation = number, .of_read = of_read, .packing = packing});
+void DataReceiver::receive(LocalOperation& local, const WireArray<WireSource>& sources, const GoFrame& go) {
+  start_moving(local, go.packing, [&](auto job) { link_.lanes.receive(std::move(job), sources, go); });
 }
 
 void DataReceiver::take_data(LocalOperation& local, std::span<const std::byte> data) {

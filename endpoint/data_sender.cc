@@ -51,7 +51,7 @@ void DataSender::tell_cancelled(const LocalOperation& local, bool announced) {
 bool DataSender::may_begin(LocalOperation& local) {
   const Operation& operation = *local.operation;
   if (!link_.eager || operation.kind == OperationKind::kRead) return false;
-  const uint64_t queued = link_.lanes.net_send.bytes();
+  const uint64_t queued = link_.lanes.bytes_to_send();
   const bool has_room = queued == 0 || queued + operation.bytes <= kBegunBytes;
   if (operation.kind == OperationKind::kWrite) return has_room && link_.begins_writes;
   const auto found = posted_.find(operation.sequence);
@@ -62,7 +62,7 @@ bool DataSender::may_begin(LocalOperation& local) {
   if (posted.packing == local.packing) return true;
   // Ranges that go one by one are in the charge.
   if (posted.packing != Packing::kPacked || local.packing != Packing::kWhole) return false;
-  if (!link_.lanes.net_send.prepare(operation.ranges, Packing::kPacked).is_ok()) return false;
+  if (!link_.lanes.prepare_send(operation.ranges, Packing::kPacked).is_ok()) return false;
   local.packing = Packing::kPacked;
   return true;
 }
@@ -97,31 +97,14 @@ Status DataSender::on(const GoFrame& frame) {
       return Status::ok();
     }
   }
-  if (is_on_host(frame.packing)) {
-    if (!is_offered(frame.packing, way_on_host(local.sources))) return unexpected(frame, kNotOffered);
-    if (frame.packing == Packing::kPulled) return end_pulled(local);
-    if (!link_.lanes.ring_send.gives(local.operation->ranges)) return unexpected(frame, kNotOffered);
-    start_moving(local, Packing::kWhole, [this](auto job) { link_.lanes.ring_send.push(std::move(job)); });
-    return Status::ok();
-  }
-  // Ranges of nothing are no ranges here, so both ends count the same.
-  if (frame.packing == Packing::kWhole && local.operation->ranges.size() != 1) return unexpected(frame, kNoWholeVector);
-  start_moving(local, frame.packing, [this](auto job) { link_.send(std::move(job), false); });
+  const std::string_view objection = link_.lanes.objection_to(frame.packing, local.operation->ranges, way_on_host(local.sources));
+  if (!objection.empty()) return unexpected(frame, objection);
+  start_moving(local, frame.packing, [this](auto job) { link_.lanes.send(std::move(job), false); });
   return Status::ok();
 }
 
 void DataSender::tell_gone(uint64_t write) {
   link_.stream->send(CancelFrame{.operation = write, .what = CancelFrame::What::kGone});
-}
-
-// The peer has copied all of it. A write goes on to its answer.
-Status DataSender::end_pulled(LocalOperation& local) {
-  if (local.kind() == OperationKind::kWrite && local.ending.is_ok()) {
-    local.enter(Phase::kAnswer);
-  } else {
-    book_.finish(local, Status::ok());
-  }
-  return Status::ok();
 }
 
 bool DataSender::progress() {

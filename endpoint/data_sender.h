@@ -40,7 +40,6 @@ class DataSender {
 
  private:
   void say(LocalOperation& local, std::span<const std::byte> data);
-  Status end_pulled(LocalOperation& local);
   void tell_gone(uint64_t write);
   void end_copy(LocalOperation& local, Status status);
   void give_up(LocalOperation& local, Status why);

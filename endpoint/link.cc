@@ -73,7 +73,7 @@ bool Link::progress(bool readable) {
   advanced |= peer_.progress();
   fail_if_broken();
   advanced |= progress_lanes();
-  if (reads()) advanced |= context_.lanes.pulls.tell_gone();
+  if (reads()) advanced |= context_.lanes.tell_gone();
   advanced |= context_.deliver_kept();
   if (reads()) advanced |= context_.size_windows();
   if (context_.now >= local_.next_deadline()) end_late();
@@ -99,7 +99,7 @@ void Link::fail_if_broken() {
 bool Link::needs_polling() const {
   if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
   return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || peer_.waits() ||
-         context_.lanes.pulls.has_gone() || !context_.notifications.empty() ||
+         context_.lanes.has_gone() || !context_.notifications.empty() ||
          (context_.stream->backlog() > 0 && !context_.stream->is_shared());
 }
 
@@ -298,9 +298,9 @@ Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> p
     case ControlType::kNotify:
       return to<NotifyFrame>(*this, header, payload);
     case ControlType::kShare:
-      return to<ShareFrame>(context_.lanes.pulls, header, payload);
+      return to<ShareFrame>(context_.lanes, header, payload);
     case ControlType::kUnshare:
-      return to<UnshareFrame>(*this, header, payload);
+      return to<UnshareFrame>(context_.lanes, header, payload);
     case ControlType::kBye:
       return to<ByeFrame>(*this, header, payload);
     case ControlType::kBegin:
@@ -318,12 +318,8 @@ Status Link::on(const GoFrame& frame) {
 }
 
 Status Link::on(const BeginFrame& frame) {
-  if (!context_.lanes.net_recv.begin(frame.operation, frame.of_read)) return unexpected(frame, "nothing waits for it");
+  if (!context_.lanes.begin(frame.operation, frame.of_read)) return unexpected(frame, "nothing waits for it");
   return Status::ok();
-}
-
-Status Link::on(const UnshareFrame& frame) {
-  return frame.gone ? context_.lanes.sources.on(frame) : context_.lanes.pulls.on(frame);
 }
 
 Status Link::on(const CancelFrame& frame) {

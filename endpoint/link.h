@@ -91,7 +91,7 @@ class Link final : private ControlSink {
   /// Lets the lanes forget a region that nobody uses any more. @return shares of it that the peer has been told to unmap
   std::vector<uint64_t> forget(MemoryId region);
   /// The peer has not said yet that it does not map that share any more.
-  bool is_mapped(uint64_t share) const { return reads() && context_.lanes.sources.is_mapped(share); }
+  bool is_mapped(uint64_t share) const { return reads() && context_.lanes.is_mapped(share); }
   ConnectionStats stats() const;
   std::string flight_record() const;
 
@@ -103,7 +103,6 @@ class Link final : private ControlSink {
   Status on(const GoFrame& frame);
   Status on(const BeginFrame& frame);
   Status on(const CancelFrame& frame);
-  Status on(const UnshareFrame& frame);
   Status on(const CreditFrame& frame);
   Status on(const NotifyFrame& frame);
   Status on(const ByeFrame& frame);

@@ -100,7 +100,7 @@ struct LinkContext {
         host(std::move(parts.host)),
         eager(parts.eager),
         stream(std::move(parts.stream)),
-        lanes(std::move(parts.send), std::move(parts.recv), shared.lanes, host.get(), shared.pulls, *stream),
+        lanes(std::move(parts.send), std::move(parts.recv), shared.lanes, host.get(), shared.pulls, *stream, eager),
         windows(parts.peers_windows, parts.own_windows),
         notifications(shared.inbox),
         now(shared.clock.now()) {}
@@ -137,20 +137,9 @@ struct LinkContext {
     give_back(charge);
     answer(number, why);
   }
-  /// With the Go of this end: gives the job to the receiving lane, or has it wait there until the peer begins it.
-  /// @param number, of_read as the Go names it
-  void receive(std::unique_ptr<Job> job, uint64_t number, bool of_read) {
-    eager ? lanes.net_recv.await(std::move(job), number, of_read) : lanes.net_recv.push(std::move(job));
-  }
-  /// Behind the peer's Go: gives the job to the sending lane, of which the peer is told where it waits for that.
-  /// @param of_read of the peer
-  void send(std::unique_ptr<Job> job, bool of_read) {
-    if (eager) stream->send(BeginFrame{.operation = job->number, .of_read = of_read});
-    lanes.net_send.push(std::move(job));
-  }
   /// The peer does not begin a write of its own. @return null: none of that number is awaited
   std::unique_ptr<PeerJob> take_awaited_write(uint64_t number) {
-    return std::unique_ptr<PeerJob>(static_cast<PeerJob*>(lanes.net_recv.take_awaited_write(number).release()));
+    return std::unique_ptr<PeerJob>(static_cast<PeerJob*>(lanes.take_awaited_write(number).release()));
   }
   /// Takes the bytes of a transfer that the peer has begun and this end cannot use.
   /// @param lengths of its ranges; at least one
@@ -159,7 +148,7 @@ struct LinkContext {
     auto job = std::make_unique<PeerJob>(operation, std::vector<HeldRange>(), bytes, charge);
     job->packing = packing;
     job->unwanted = std::move(lengths);
-    lanes.net_recv.push(std::move(job));
+    lanes.receive_begun(std::move(job));
   }
   /// Now, or when the inbox has room.
   void deliver(Delivery delivery) {

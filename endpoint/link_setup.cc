@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "lanes/net/net_lane.h"
+#include "lanes/lanes.h"
 #include "endpoint/same_host.h"
 #include "wire/messages.h"
 #include "transfer/bootstrap.h"

@@ -88,12 +88,15 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
   const Operation& operation = *local.operation;
   local.enter(Phase::kWindow);
   const bool reads = operation.kind == OperationKind::kRead;
-  if (is_for_offers(window) && (!reads || (link_.eager && operation.bytes > link_.peer.inline_bytes))) {
-    NetLane& lane = reads ? link_.lanes.net_recv : link_.lanes.net_send;
-    const auto prepared = lane.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
+  if (is_for_offers(window) && !reads) {
+    auto offer = link_.lanes.offer(operation.ranges, operation.bytes);
+    if (!offer.is_ok()) return end_early(local, offer.status());
+    local.packing = offer->packing;
+    local.sources = std::move(offer->sources);
+  } else if (is_for_offers(window) && link_.eager && operation.bytes > link_.peer.inline_bytes) {
+    const auto prepared = link_.lanes.prepare_recv(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
     if (!prepared.is_ok()) return end_early(local, prepared.status());
     local.packing = *prepared;
-    if (!reads) local.sources = link_.lanes.sources.of(operation.ranges);
   }
   local.charge = charge_of(operation, window, local.packing, link_.peer.inline_bytes, local.sources.size());
   WindowQueue::Waiter waiter{.operation = local.number(),
@@ -113,7 +116,7 @@ void LocalOperations::pass(LocalOperation& local) {
   local.begun = sender_.may_begin(local);
   announce(*link_.stream, operation, local.packing, local.sources, local.begun);
   if (!local.begun) return local.enter(Phase::kOffered);
-  start_moving(local, local.packing, [this](auto job) { link_.lanes.net_send.push(std::move(job)); });
+  start_moving(local, local.packing, [this](auto job) { link_.lanes.send_begun(std::move(job)); });
 }
 
 Status LocalOperations::on(const DoneFrame& frame) {
@@ -124,7 +127,8 @@ Status LocalOperations::on(const DoneFrame& frame) {
   }
   LocalOperation& local = *found;
   // To a send that has begun the peer answers only that its receive was given up.
-  if (local.phase() == Phase::kMoving && (local.kind() == OperationKind::kWrite || (local.kind() == OperationKind::kSend && local.begun))) {
+  if (local.phase() == Phase::kMoving &&
+      (local.kind() == OperationKind::kWrite || (local.kind() == OperationKind::kSend && local.begun))) {
     local.answered = true;
     local.answer = frame.status;
     return Status::ok();

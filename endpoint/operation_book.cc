@@ -34,10 +34,6 @@ std::unique_ptr<Job> job_of(const LocalOperation& local, Packing packing) {
   return job;
 }
 
-void start_pull(LocalOperation& local, PullLane& pulls, const WireArray<WireSource>& from, const GoFrame& over) {
-  start_moving(local, Packing::kWhole, [&](auto job) { pulls.push(std::move(job), from, over); });
-}
-
 LocalOperation* OperationBook::add(Operation& operation) {
   LocalOperation* local = nullptr;
   try {

@@ -63,9 +63,6 @@ void start_moving(LocalOperation& local, Packing packing, Give give) {
   if (local.phase() != Phase::kMoving) local.enter(Phase::kMoving);
   ++local.jobs;
 }
-/// The same for a transfer that this end pulls.
-void start_pull(LocalOperation& local, PullLane& pulls, const WireArray<WireSource>& from, const GoFrame& over);
-
 /// One thread at a time.
 class OperationBook {
  public:

@@ -125,30 +125,20 @@ Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ran
   if (ranges.empty()) return unexpected(frame, "a write of nothing that is not inline");
   auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
   job->notify = message_of(frame.notify, link_.id);
-  if (link_.lanes.pulls.can_pull(job->held, frame.sources)) {
-    link_.lanes.pulls.push(std::move(job), frame.sources, {.operation = frame.operation, .packing = Packing::kPulled});
-    return Status::ok();
-  }
-  if (link_.lanes.ring_recv.takes(job->held, frame.sources)) {
-    link_.lanes.ring_recv.push(std::move(job));
-    link_.stream->send(GoFrame{.operation = frame.operation, .of_read = false, .packing = Packing::kShared});
-    return Status::ok();
-  }
   Packing packing = frame.packing;
   if (packing == Packing::kWhole && job->held.size() > 1) packing = Packing::kPacked;
-  const auto prepared = link_.lanes.net_recv.prepare(job->held, packing);
-  if (prepared.is_ok()) job->packing = *prepared;
-  if (frame.begun && prepared.is_ok() && *prepared == frame.packing) {
-    link_.lanes.net_recv.push(std::move(job));
+  const auto way = link_.lanes.take(job->held, frame.sources, packing);
+  if (way.is_ok()) job->packing = *way;
+  if (frame.begun && way.is_ok() && *way == frame.packing) {
+    link_.lanes.receive_begun(std::move(job));
     return Status::ok();
   }
-  if (frame.begun) let_go_by(frame, prepared.is_ok() ? Charge{} : charge);
-  if (!prepared.is_ok()) {
-    frame.begun ? link_.answer(frame.operation, prepared.status()) : link_.refuse(frame.operation, charge, prepared.status());
+  if (frame.begun) let_go_by(frame, way.is_ok() ? Charge{} : charge);
+  if (!way.is_ok()) {
+    frame.begun ? link_.answer(frame.operation, way.status()) : link_.refuse(frame.operation, charge, way.status());
     return Status::ok();
   }
-  link_.receive(std::move(job), frame.operation, false);
-  link_.stream->send(GoFrame{.operation = frame.operation, .of_read = false, .packing = *prepared});
+  link_.lanes.receive(std::move(job), frame.sources, {.operation = frame.operation, .packing = *way});
   return Status::ok();
 }
 
@@ -170,26 +160,7 @@ Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange>
 }
 
 Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
-  if (!is_short(frame)) {
-    Packing packing = preferred_packing(ranges, frame.bytes);
-    if (link_.eager && frame.packing != packing) packing = Packing::kPacked;
-    const auto prepared = or_refuse(link_.lanes.net_send.prepare(ranges, packing), frame.operation, charge);
-    if (!prepared) return Status::ok();
-    auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
-    if (link_.eager) {
-      job->packing = *prepared;
-      link_.stream->send(ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = *prepared, .begun = true});
-      link_.lanes.net_send.push(std::move(job));
-      return Status::ok();
-    }
-    // The frame that says this is in no window: a peer that asks for much and reads little gets it over the lanes.
-    const bool crowded = link_.stream->backlog() >= kCrowdedBytes;
-    const std::vector<WireSource> sources = crowded ? std::vector<WireSource>() : link_.lanes.sources.of(job->held);
-    job->on_host = way_on_host(sources);
-    reads_.emplace(frame.operation, std::move(job));
-    link_.stream->send(ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = *prepared, .sources = sources});
-    return Status::ok();
-  }
+  if (!is_short(frame)) return begin_long(frame, std::move(ranges), charge);
   if (!is_on_gpu(ranges)) {
     if (const auto data = or_refuse(gather(ranges, room_), frame.operation, charge); data) {
       answer_read(frame.operation, *data);
@@ -201,25 +172,39 @@ Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> rang
   return Status::ok();
 }
 
+Status PeerOperations::begin_long(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+  if (link_.eager) {
+    Packing packing = preferred_packing(ranges, frame.bytes);
+    if (frame.packing != packing) packing = Packing::kPacked;
+    const auto prepared = or_refuse(link_.lanes.prepare_send(ranges, packing), frame.operation, charge);
+    if (!prepared) return Status::ok();
+    auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
+    job->packing = *prepared;
+    link_.stream->send(ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = *prepared, .begun = true});
+    link_.lanes.send_begun(std::move(job));
+    return Status::ok();
+  }
+  // The frame that says where they lie is in no window: a peer that asks for much and reads little gets it over the network.
+  const bool crowded = link_.stream->backlog() >= kCrowdedBytes;
+  const auto offer = or_refuse(link_.lanes.offer(ranges, frame.bytes, !crowded), frame.operation, charge);
+  if (!offer) return Status::ok();
+  auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
+  job->on_host = way_on_host(offer->sources);
+  reads_.emplace(frame.operation, std::move(job));
+  link_.stream->send(
+      ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = offer->packing, .sources = offer->sources});
+  return Status::ok();
+}
+
 Status PeerOperations::on(const GoFrame& frame) {
   const auto found = reads_.find(frame.operation);
   if (found == reads_.end()) return unexpected(frame, "no such read");
-  // Ranges of nothing are no ranges here, so both ends count the same.
-  if (frame.packing == Packing::kWhole && found->second->held.size() != 1) return unexpected(frame, kNoWholeVector);
-  if (is_on_host(frame.packing) && !is_offered(frame.packing, found->second->on_host)) return unexpected(frame, kNotOffered);
-  if (frame.packing == Packing::kShared && !link_.lanes.ring_send.gives(found->second->held)) return unexpected(frame, kNotOffered);
+  const std::string_view objection = link_.lanes.objection_to(frame.packing, found->second->held, found->second->on_host);
+  if (!objection.empty()) return unexpected(frame, objection);
   std::unique_ptr<PeerJob> job = std::move(found->second);
   reads_.erase(found);
-  if (frame.packing == Packing::kPulled) {
-    end_moved(*job, false);
-    return Status::ok();
-  }
   job->packing = frame.packing;
-  if (frame.packing == Packing::kShared) {
-    link_.lanes.ring_send.push(std::move(job));
-    return Status::ok();
-  }
-  link_.send(std::move(job), true);
+  link_.lanes.send(std::move(job), true);
   return Status::ok();
 }
 

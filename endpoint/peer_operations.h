@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "endpoint/copy_queue.h"
-#include "lanes/net/net_lane.h"
 #include "endpoint/link_context.h"
 
 namespace tcpx {
@@ -83,6 +82,7 @@ class PeerOperations {
   Status begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
   Status begin(const WriteDataFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
   Status begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
+  Status begin_long(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
   bool begin_held_up();
   void let_go_by(const WriteFrame& frame, const Charge& charge);
   bool is_short(const ReadFrame& frame) const { return frame.bytes <= link_.shared.inline_bytes; }

@@ -6,15 +6,59 @@
 namespace tcpx {
 
 Lanes::Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, const LaneParts& net, HostPeer* host,
-             const PullParts& on_host, ControlStream& stream)
+             const PullParts& on_host, ControlStream& stream, bool eager)
     : host_(host),
       on_host_(on_host),
-      net_send(std::move(send), net),
-      net_recv(std::move(recv), net),
-      ring_send(bulk_ring(true), on_host, true),
-      ring_recv(bulk_ring(false), on_host, false),
-      sources(host, on_host.memory, ring_send, stream),
-      pulls(host, on_host, ring_recv, stream) {}
+      stream_(stream),
+      eager_(eager),
+      net_send_(std::move(send), net),
+      net_recv_(std::move(recv), net),
+      ring_send_(bulk_ring(true), on_host, true),
+      ring_recv_(bulk_ring(false), on_host, false),
+      sources_(host, on_host.memory, stream, [this] { return ring_send_.reaches_gpu(); }),
+      pull_(host, on_host, stream, [this](std::unique_ptr<Job>&& job) { ring_recv_.push(std::move(job)); }) {}
+
+Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bool on_host) {
+  Offer offer;
+  if (on_host) offer.sources = sources_.of(ranges);
+  if (!offer.sources.empty() && !declined_) {
+    offer.packing = Packing::kPacked;  // which every memory is fit for
+    return offer;
+  }
+  TCPX_ASSIGN_OR_RETURN(offer.packing, net_send_.prepare(ranges, preferred_packing(ranges, bytes)));
+  return offer;
+}
+
+std::string_view Lanes::objection_to(Packing way, std::span<const HeldRange> ranges, Packing best) const {
+  // Ranges of nothing are no ranges here, so both ends count the same.
+  if (way == Packing::kWhole && ranges.size() != 1) return kNoWholeVector;
+  if (is_on_host(way) && !is_offered(way, best)) return kNotOffered;
+  return way == Packing::kShared && !ring_send_.gives(ranges) ? kNotOffered : std::string_view();
+}
+
+void Lanes::send(std::unique_ptr<Job> job, bool of_read) {
+  if (job->packing == Packing::kPulled) return pulled_.push(std::move(job));
+  if (job->packing == Packing::kShared) return ring_send_.push(std::move(job));
+  declined_ = host_ != nullptr;
+  // The peer is told where it is in the order.
+  if (eager_) stream_.send(BeginFrame{.operation = job->number, .of_read = of_read});
+  net_send_.push(std::move(job));
+}
+
+Result<Packing> Lanes::take(std::span<const HeldRange> to, const WireArray<WireSource>& sources, Packing over_network) {
+  if (pull_.can_pull(to, sources)) return Packing::kPulled;
+  if (ring_recv_.takes(to, sources)) return Packing::kShared;
+  return net_recv_.prepare(to, over_network);
+}
+
+// Unless the connection is eager, the order of these Gos is that of the jobs in the receiving lane here and in the sending lane there.
+// The lane gets the job last: when memory is wanting before that, nothing will touch the job's.
+void Lanes::receive(std::unique_ptr<Job> job, const WireArray<WireSource>& sources, const GoFrame& go) {
+  if (go.packing == Packing::kPulled) return pull_.push(std::move(job), sources, go);
+  stream_.send(go);
+  if (go.packing == Packing::kShared) return ring_recv_.push(std::move(job));
+  eager_ ? net_recv_.await(std::move(job), go.operation, go.of_read) : net_recv_.push(std::move(job));
+}
 
 bool Lanes::idle() const {
   return std::all_of(all_.begin(), all_.end(), [](const Lane* lane) { return lane->idle(); });
@@ -76,17 +120,17 @@ bool Lanes::serves(MemoryId region) const {
 
 std::vector<uint64_t> Lanes::forget(MemoryId region) {
   for (Lane* const lane : all_) lane->forget(region);
-  return sources.forget(region);
+  return sources_.forget(region);
 }
 
 void Lanes::close() {
-  pulls.close();
+  pull_.close();
   if (host_ == nullptr) return;
   host_->process.reset();
   host_->files.reset();
   std::vector<MemoryBuffer> buffers;  // what pins the rings for the GPU, and then the rings
-  buffers.push_back(ring_send.close());
-  buffers.push_back(ring_recv.close());
+  buffers.push_back(ring_send_.close());
+  buffers.push_back(ring_recv_.close());
   const bool is_pinned = buffers[0] || buffers[1];
   buffers.push_back(host_->area.take_bulk_rings());
   if (is_pinned) on_host_.unmapper.let_go(std::move(buffers));  // else unmapping them waits for nothing

@@ -161,7 +161,7 @@ Status PullLane::check_peer() const {
 void PullLane::leave_to_ring(Pull& pull) {
   if (!std::exchange(denied_, true))
     log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
-  ring_.push(std::move(pull.job));
+  instead_(std::move(pull.job));
   pull.over.packing = Packing::kShared;
   stream_.send(pull.over);
 }

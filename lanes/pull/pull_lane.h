@@ -12,22 +12,43 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/host_copier.h"
 #include "base/memory_ops.h"
+#include "base/text.h"
 #include "lanes/host_area.h"
 #include "lanes/lane.h"
-#include "lanes/ring/ring_lane.h"
 #include "wire/control_stream.h"
 #include "wire/messages.h"
 
 namespace tcpx {
+
+/// The end whose memory is read: its jobs have ended when the receiver says so.
+class PulledLane final : public Lane {
+ public:
+  PulledLane() : Lane(false) {}
+  /// The receiver has copied all of it.
+  void push(std::unique_ptr<Job>&& job) { ended_.push_back(std::move(job)); }
+  bool progress(TimePoint /*now*/) override { return false; }
+  void fail(const Status& reason) override {
+    if (status_.is_ok()) status_ = reason;
+  }
+  const Status& status() const override { return status_; }
+  bool idle() const override { return ended_.empty(); }
+  bool serves(MemoryId /*region*/) const override { return false; }
+  std::string flight_record() const override { return concat("copied by the peer: ", ended_.size()); }
+
+ private:
+  Status status_;
+};
 
 /// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
 class PullLane final : public Lane {
@@ -35,9 +56,12 @@ class PullLane final : public Lane {
   /// Copies that run at once.
   static constexpr size_t kMaxRunning = 16;
 
-  /// @param peer null: not of this host @param ring of what this end receives. All must outlive this
-  PullLane(const HostPeer* peer, const PullParts& parts, RingLane& ring, ControlStream& stream)
-      : Lane(true), peer_(peer), parts_(parts), ring_(ring), stream_(stream) {}
+  /// Takes a job that cannot be pulled any more, and begins it anew. It stays the caller's when memory is wanting for that.
+  using Instead = std::function<void(std::unique_ptr<Job>&& job)>;
+
+  /// @param peer null: not of this host @param instead the ring of what this end receives. All must outlive this
+  PullLane(const HostPeer* peer, const PullParts& parts, ControlStream& stream, Instead instead)
+      : Lane(true), peer_(peer), parts_(parts), stream_(stream), instead_(std::move(instead)) {}
 
   /// This end can copy from there to here by itself. @param from checked (check_sources); none: false
   bool can_pull(std::span<const HeldRange> to, const WireArray<WireSource>& from);
@@ -104,8 +128,8 @@ class PullLane final : public Lane {
 
   const HostPeer* const peer_;
   const PullParts parts_;
-  RingLane& ring_;
   ControlStream& stream_;
+  const Instead instead_;
   bool denied_ = false;                                              // this process may not read the peer's memory any more
   std::shared_ptr<const Pagemap> pages_;                             // the peer's; null: unknown
   std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share

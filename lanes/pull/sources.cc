@@ -10,14 +10,14 @@
 namespace tcpx {
 namespace {
 
-uint64_t bytes_of(const std::vector<HeldRange>& ranges) {
+uint64_t bytes_of(std::span<const HeldRange> ranges) {
   return std::accumulate(ranges.begin(), ranges.end(), uint64_t{0},
                          [](uint64_t sum, const HeldRange& r) { return sum + r.bytes; });
 }
 
 }  // namespace
 
-std::vector<WireSource> Sources::of(const std::vector<HeldRange>& ranges) {
+std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) {
   std::vector<WireSource> sources;
   if (peer_ == nullptr || ranges.size() > kMaxWireSources) return sources;
   sources.reserve(ranges.size());
@@ -63,7 +63,7 @@ const Sources::Known& Sources::known(const Region& region) {
   Status told = tell(region, known);
   if (told.is_ok() || told.code() == Code::kExhausted) return known;
   (void)give_back(known);
-  if (region.access.copier == nullptr && ring_.reaches_gpu()) {
+  if (region.access.copier == nullptr && ring_reaches_gpu_()) {
     const auto begin = reinterpret_cast<uintptr_t>(region.data);
     known.stretches = {{.share = kHiddenMemory, .begin = begin, .end = end}};
     log(LogLevel::kInfo, told.to_string(), ": this memory goes to a peer of the same host through host memory of both");
@@ -85,7 +85,7 @@ Status Sources::tell(const Region& region, Known& known) {
     return Status::ok();
   }
   if (region.access.copier != nullptr) return Status(Code::kUnsupported, kTell, "the endpoint's GPU does not reach it");
-  (void)ring_.reaches_gpu();  // the peer may have host memory for it
+  (void)ring_reaches_gpu_();  // the peer may have host memory for it
   // Its other end would read it in place, with a kernel that faults when the application has freed it after a failure here.
   if (peer_->same_process) return Status(Code::kUnsupported, kTell, "GPU memory of one process is not shared");
   for (uintptr_t at = known.stretches.empty() ? begin : known.stretches.back().end; at < end;) {

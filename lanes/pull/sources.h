@@ -3,14 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/memory_ops.h"
 #include "base/memory_registry.h"
 #include "lanes/host_area.h"
-#include "lanes/ring/ring_lane.h"
 #include "wire/control_stream.h"
 #include "wire/messages.h"
 
@@ -19,13 +21,14 @@ namespace tcpx {
 /// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
 class Sources {
  public:
-  /// @param peer null: not of this host, and nothing has sources @param ring of what this end sends. All must outlive this
-  Sources(const HostPeer* peer, MemoryOps& memory, RingLane& ring, ControlStream& stream)
-      : peer_(peer), memory_(memory), ring_(ring), stream_(stream) {}
+  /// @param peer null: not of this host, and nothing has sources
+  /// @param ring_reaches_gpu whether the ring of what this end sends takes memory of its GPU; pins the ring for it. All must outlive this
+  Sources(const HostPeer* peer, MemoryOps& memory, ControlStream& stream, std::function<bool()> ring_reaches_gpu)
+      : peer_(peer), memory_(memory), stream_(stream), ring_reaches_gpu_(std::move(ring_reaches_gpu)) {}
 
   /// The places of those bytes, in the order of the ranges. The peer is told of GPU memory among them before this returns.
   /// @return one of kHiddenMemory: some of it the peer cannot reach, but the ring takes it; none: neither
-  std::vector<WireSource> of(const std::vector<HeldRange>& ranges);
+  std::vector<WireSource> of(std::span<const HeldRange> ranges);
   /// Region will not be used again. @return shares that the peer has been told to unmap
   std::vector<uint64_t> forget(MemoryId region);
   /// The peer has been told to unmap it, and has not said that it has.
@@ -63,8 +66,8 @@ class Sources {
 
   const HostPeer* const peer_;
   MemoryOps& memory_;
-  RingLane& ring_;
   ControlStream& stream_;
+  const std::function<bool()> ring_reaches_gpu_;
   std::unordered_map<uint64_t, Known> regions_;
   std::unordered_map<ShareKey, Share, ShareHash> shares_;
   std::unordered_map<uint64_t, ShareKey> numbers_;

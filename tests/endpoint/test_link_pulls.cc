@@ -92,6 +92,45 @@ TEST_F(LinkPulls, ThePeerReads) {
   EXPECT_EQ(link_->stats().bytes_sent, kLong);
 }
 
+// Memory that is pulled may be such as the plugin does not take, and nothing is registered or staged for the network in vain.
+TEST_F(LinkPulls, TheNetworkIsNotAsked) {
+  const uint64_t asked = fake_.calls(Call::kRegister);
+  fake_.fail_call(Call::kRegister, 1, Status(Code::kExhausted, "register memory", "the plugin takes none"));
+  const OperationId written = write(host(0, kLong)), sent = send(device(0, kLong));
+  for (const auto& [type, id] : {std::pair{ControlType::kWrite, written}, {ControlType::kSend, sent}}) {
+    ASSERT_TRUE(offer(type));
+    say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kPulled);
+  }
+  expect_ends(sent, written);
+  ask(ControlType::kRead, kOperation);
+  ASSERT_TRUE(await(ControlType::kReady));
+  say(ControlType::kGo, kOperation, 1, 0, Packing::kPulled);
+  offer_write({source(0, kLong)});
+  ASSERT_TRUE(pulled());
+  ASSERT_TRUE(await(ControlType::kDone));
+  EXPECT_TRUE(alive());
+  EXPECT_EQ(fake_.calls(Call::kRegister), asked);
+}
+
+// Whoever asks for the network all the same gets what any memory is fit for, and the next time what this memory is.
+TEST_F(LinkPulls, ThePeerWantsTheNetwork) {
+  for (const Packing over_network : {Packing::kPacked, Packing::kWhole}) {
+    const OperationId id = write(host(0, kLong));
+    const auto offered = await(ControlType::kWrite);
+    ASSERT_TRUE(offered);
+    EXPECT_EQ(offered->packing, static_cast<uint8_t>(over_network));
+    EXPECT_NE(offered->payload_bytes, 0u);
+    std::fill(peers_.begin(), peers_.end(), std::byte{0});
+    (void)receive_at_peer();
+    say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, over_network);
+    ASSERT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
+    say_done(id);
+    ASSERT_TRUE(drive([&] { return !pending(id); }));
+    EXPECT_TRUE(end_of(id).is_ok());
+    EXPECT_TRUE(has_peers(host_, kLong));
+  }
+}
+
 // It may have copied what was no longer kept for it: nothing of that counts.
 TEST_F(LinkPulls, WhatAPeerHasGivenUpDoesNotCount) {
   const OperationId id = receive(host(0, kLong));

@@ -47,7 +47,7 @@ const std::vector<Layer>& layers() {
       {"lanes/net/", {"tcpx/", "base/", "transfer/", "wire/", "lanes/"}, {"lanes/pull/", "lanes/ring/"}},
       {"lanes/pull/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/"}},
       {"lanes/ring/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/"}},
-      {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/"}, {}},
+      {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
       {"endpoint/default_parts.cc", kAnything, {}},  // wires the real parts
       {"measure/", {"tcpx/", "base/", "device/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/", "measure/"}, {}},
       {"measure/ends/plugin", {"tcpx/", "base/", "net/", "rx/", "measure/"}, {}},  // drives a plugin's table by itself
