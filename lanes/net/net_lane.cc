@@ -152,12 +152,16 @@ bool NetLane::cut_packed(Queued& queued) {
                 .first_range = queued.next_range,
                 .first_offset = queued.next_offset,
                 .bytes = std::min<uint64_t>(kParcelBytes, queued.job->bytes - queued.cut_bytes)};
-  parcels_.push_back(parcel);  // first: a copy that has begun must be waited for
+  // First: a copy that has begun must be waited for, and memory may be wanting for it.
+  parcels_.push_back(parcel);
+  ++queued.open_parcels;
+  (*staging)->free.pop_back();
   if (!receives()) {
     const TraceRange trace("submit gather", parcel.bytes);
     segments_of(parcel, true);
     const auto ticket = parcel.staging->copier->submit(segments_);
     if (!ticket.is_ok()) {
+      end_parcel(parcels_.back());
       parcels_.pop_back();
       if (ticket.status().code() != Code::kExhausted) connection_->cancel(ticket.status());
       return false;
@@ -165,7 +169,6 @@ bool NetLane::cut_packed(Queued& queued) {
     parcels_.back().ticket = *ticket;
     parcels_.back().state = ParcelState::kGathering;
   }
-  (*staging)->free.pop_back();
   uint64_t left = parcel.bytes;
   while (left > 0) {
     const uint64_t part = std::min<uint64_t>(left, ranges[queued.next_range].bytes - queued.next_offset);
@@ -178,7 +181,6 @@ bool NetLane::cut_packed(Queued& queued) {
   }
   queued.cut_bytes += parcel.bytes;
   queued.cut_whole = queued.cut_bytes == queued.job->bytes;
-  ++queued.open_parcels;
   return true;
 }
 

@@ -1,0 +1,262 @@
+// What every way for bytes keeps, whichever it is. A new one is a row of kWays.
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "tests/lanes/two_ends.h"
+#include "tests/support/count_allocations.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+const Way kWays[] = {
+    {.name = "Network", .packings = {Packing::kWhole, Packing::kRanges, Packing::kPacked}},
+    {.name = "EagerNetwork", .eager = true, .packings = {Packing::kWhole, Packing::kRanges, Packing::kPacked}},
+    {.name = "Ring", .on_host = true, .packings = {Packing::kShared}},
+    {.name = "Pull", .on_host = true, .reads = true, .packings = {Packing::kPulled}},
+};
+
+class LaneConformance : public ::testing::TestWithParam<Way> {
+ protected:
+  using Parts = TwoEnds::Parts;
+  static constexpr size_t kMemory = TwoEnds::kMemory;
+
+  /// Parts that do not overlap, in no order, so many bytes together.
+  Parts random_parts(size_t bytes, size_t longest) {
+    Parts parts;
+    for (size_t at = 0; at < bytes;) {
+      const size_t part = std::min(bytes - at, 1 + random_() % longest);
+      parts.emplace_back(at, part);
+      at += part;
+    }
+    std::shuffle(parts.begin(), parts.end(), random_);
+    return parts;
+  }
+  static Bytes contents(const TwoEnds::End& end, const Parts& parts) {
+    Bytes all;
+    for (const auto& [offset, bytes] : parts)
+      all.insert(all.end(), end.memory.begin() + static_cast<ptrdiff_t>(offset),
+                 end.memory.begin() + static_cast<ptrdiff_t>(offset + bytes));
+    return all;
+  }
+  void fill(TwoEnds::End& end) {
+    for (std::byte& byte : end.memory) byte = static_cast<std::byte>(random_());
+  }
+  bool over(TwoEnds& ends, size_t jobs) {
+    return wait_until([&] {
+      ends.step();
+      return ends.sender.ended.size() >= jobs && ends.receiver.ended.size() >= jobs;
+    });
+  }
+  std::mt19937_64 random_{11};
+};
+INSTANTIATE_TEST_SUITE_P(Ways, LaneConformance, ::testing::ValuesIn(kWays),
+                         [](const auto& way) { return std::string(way.param.name); });
+
+TEST_P(LaneConformance, AllOfAnyRangesArrives) {
+  TwoEnds ends(GetParam());
+  for (uint64_t number = 1; number <= 12; ++number) {
+    const size_t bytes = 1 + random_() % kMemory;
+    const Parts from = random_parts(bytes, number % 2 == 0 ? kMemory : 4'000),
+                to = random_parts(bytes, number % 3 == 0 ? kMemory : 7'000);
+    fill(ends.sender);
+    fill(ends.receiver);
+    ASSERT_TRUE(ends.begin(from, to, number).is_ok());
+    ASSERT_TRUE(over(ends, 1));
+    for (TwoEnds::End* end : {&ends.sender, &ends.receiver}) {
+      ASSERT_EQ(end->ended.size(), 1u);
+      EXPECT_EQ(end->ended[0].number, number);
+      EXPECT_EQ(end->ended[0].received, end == &ends.receiver);
+      EXPECT_TRUE(end->ended[0].status.is_ok()) << end->ended[0].status.to_string();
+      EXPECT_TRUE(end->lanes->idle());
+      end->ended.clear();
+    }
+    ASSERT_TRUE(contents(ends.sender, from) == contents(ends.receiver, to)) << number << ": " << bytes << " bytes";
+  }
+  for (const Packing way : ends.sender.gone)
+    EXPECT_EQ(std::count(GetParam().packings.begin(), GetParam().packings.end(), way), 1) << "it took another way";
+}
+
+TEST_P(LaneConformance, ManyAtOnceMeetTheirs) {
+  TwoEnds ends(GetParam());
+  constexpr size_t kJobs = 100, kEach = kMemory / kJobs;
+  fill(ends.sender);
+  for (size_t i = 0; i < kJobs; ++i)
+    ASSERT_TRUE(ends.begin({{i * kEach, kEach}}, {{(kJobs - 1 - i) * kEach, kEach}}, 1000 + i).is_ok());
+  ASSERT_TRUE(over(ends, kJobs));
+  for (size_t i = 0; i < kJobs; ++i)
+    ASSERT_TRUE(contents(ends.sender, {{i * kEach, kEach}}) == contents(ends.receiver, {{(kJobs - 1 - i) * kEach, kEach}})) << i;
+  for (TwoEnds::End* end : {&ends.sender, &ends.receiver}) {
+    std::vector<uint64_t> numbers;
+    for (const auto& ended : end->ended) {
+      EXPECT_TRUE(ended.status.is_ok());
+      numbers.push_back(ended.number);
+    }
+    std::sort(numbers.begin(), numbers.end());
+    ASSERT_EQ(numbers.size(), kJobs);
+    EXPECT_EQ(numbers.front(), 1000u);
+    EXPECT_EQ(std::adjacent_find(numbers.begin(), numbers.end()), numbers.end()) << "one has ended twice";
+  }
+}
+
+TEST_P(LaneConformance, WhatHasEndedIsReportedUntilItIsDropped) {
+  TwoEnds ends(GetParam());
+  ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 7).is_ok());
+  Lane* lane = nullptr;
+  ASSERT_TRUE(wait_until([&] {
+    (void)ends.receiver.stream.flush();
+    (void)ends.sender.stream.flush();
+    (void)ends.receiver.stream.receive(ends.receiver, true);
+    (void)ends.sender.stream.receive(ends.sender, true);
+    for (TwoEnds::End* end : {&ends.sender, &ends.receiver}) {
+      for (Lane* each : end->lanes->all()) {
+        (void)each->progress(TimePoint{});
+        if (each->ended() != nullptr && each->receives()) lane = each;
+      }
+    }
+    return lane != nullptr;
+  }));
+  for (int i = 0; i < 3; ++i) {
+    (void)lane->progress(TimePoint{});
+    ASSERT_NE(lane->ended(), nullptr);
+    EXPECT_EQ(lane->ended()->number, 7u);
+    EXPECT_FALSE(lane->idle());
+  }
+  lane->drop_ended();
+  EXPECT_EQ(lane->ended(), nullptr);
+  EXPECT_TRUE(lane->idle());
+}
+
+// Whenever it fails: in each step of some transfers.
+TEST_P(LaneConformance, AFailureEndsEveryJobAndNothingIsTouchedAfterIt) {
+  const Status why(Code::kTimeout, "test", "given up");
+  bool all_over = false;
+  for (int steps = 0; !all_over; ++steps) {
+    TwoEnds ends(GetParam());
+    fill(ends.sender);
+    constexpr size_t kJobs = 4, kEach = kMemory / kJobs;
+    for (size_t i = 0; i < kJobs; ++i) ASSERT_TRUE(ends.begin({{i * kEach, kEach}}, {{i * kEach, kEach}}, i).is_ok());
+    for (int i = 0; i < steps; ++i) ends.step();
+    all_over = ends.receiver.ended.size() == kJobs && ends.sender.ended.size() == kJobs;
+    for (TwoEnds::End* end : {&ends.receiver, &ends.sender}) {
+      // What waits for a Go is in no lane.
+      const size_t expected = kJobs - end->offered.size();
+      end->lanes->fail(why);
+      end->lanes->fail(Status(Code::kInternal, "test", "the second reason"));
+      ASSERT_TRUE(wait_until([&] {
+        for (Lane* lane : end->lanes->all()) {
+          (void)lane->progress(TimePoint{});
+          for (; Job* const job = lane->ended(); lane->drop_ended())
+            end->ended.push_back({job->number, lane->receives(), job->status});
+        }
+        return end->lanes->closed();
+      })) << "after "
+          << steps << " steps";
+      ASSERT_EQ(end->ended.size(), expected) << "after " << steps << " steps";
+      for (const auto& ended : end->ended)
+        EXPECT_TRUE(ended.status.is_ok() || ended.status.code() == Code::kTimeout) << ended.status.to_string();
+    }
+    const Bytes before = ends.receiver.memory;
+    for (int i = 0; i < 5; ++i) ends.step();
+    EXPECT_TRUE(before == ends.receiver.memory) << "after " << steps << " steps";
+    ASSERT_LT(steps, 100'000);
+  }
+}
+
+TEST_P(LaneConformance, MemoryOfThePeersJobIsServedUntilItHasEnded) {
+  TwoEnds ends(GetParam());
+  EXPECT_FALSE(ends.receiver.lanes->serves(ends.receiver.region));
+  ASSERT_TRUE(ends.begin({{0, kMemory}}, {{0, kMemory}}, 1).is_ok());
+  EXPECT_TRUE(ends.receiver.lanes->serves(ends.receiver.region));
+  EXPECT_FALSE(ends.receiver.lanes->serves(ends.sender.region));
+  EXPECT_FALSE(ends.sender.lanes->serves(ends.sender.region)) << "that is its own";
+  ASSERT_TRUE(over(ends, 1));
+  EXPECT_FALSE(ends.receiver.lanes->serves(ends.receiver.region));
+}
+
+TEST_P(LaneConformance, ForgottenMemoryIsRegisteredWithNobody) {
+  TwoEnds ends(GetParam());
+  const size_t before = ends.network().registrations();
+  for (uint64_t number = 1; number <= 3; ++number) {
+    fill(ends.sender);
+    ASSERT_TRUE(ends.begin({{0, kMemory}}, {{0, kMemory}}, number).is_ok());
+    ASSERT_TRUE(over(ends, number));
+    EXPECT_TRUE(ends.sender.memory == ends.receiver.memory);
+    (void)ends.sender.lanes->forget(ends.sender.region);
+    (void)ends.receiver.lanes->forget(ends.receiver.region);
+    EXPECT_EQ(ends.network().registrations(), before);
+  }
+}
+
+// An end may fail when memory is wanting, or go on later. It never says that a job is over which is not, nor forgets one.
+TEST_P(LaneConformance, WantOfMemoryAtEachPlace) {
+  uint64_t refusals = 0;
+  for (bool refused = true; refused; ++refusals) {
+    TwoEnds ends(GetParam());
+    fill(ends.sender);
+    ASSERT_TRUE(ends.begin({{0, 50'000}, {60'000, 50'000}}, {{7, 30'000}, {90'000, 70'000}}, 1).is_ok());
+    refused = false;
+    uint64_t left = refusals;
+    const bool ended = wait_until([&] {
+      if (refused) {
+        ends.step();
+      } else {
+        const uint64_t before = allocation_count();
+        const NoMemory none(left);
+        try {
+          ends.step();
+        } catch (const std::bad_alloc&) {
+        }
+        refused = NoMemory::refused();
+        left -= std::min(left, allocation_count() - before);
+      }
+      if (refused) {  // as a connection does
+        const Status why(Code::kExhausted, "allocate", "out of memory");
+        for (TwoEnds::End* end : {&ends.sender, &ends.receiver}) {
+          end->stream.fail(why);
+          end->lanes->fail(why);
+        }
+      }
+      return (ends.sender.lanes->idle() && ends.receiver.lanes->idle()) && (refused || ends.sender.ended.size() == 1);
+    });
+    ASSERT_TRUE(ended) << "after " << refusals << " allocations" << ends.sender.lanes->flight_record() << " / "
+                       << ends.receiver.lanes->flight_record();
+    for (const TwoEnds::End* end : {&ends.sender, &ends.receiver}) EXPECT_LE(end->ended.size(), 1u);
+    const auto well = [](const TwoEnds::End& end) { return end.ended.size() == 1 && end.ended[0].status.is_ok(); };
+    if (well(ends.receiver))
+      EXPECT_TRUE(contents(ends.sender, {{0, 50'000}, {60'000, 50'000}}) ==
+                  contents(ends.receiver, {{7, 30'000}, {90'000, 70'000}}));
+    if (!refused) EXPECT_TRUE(well(ends.sender) && well(ends.receiver));
+  }
+  EXPECT_GT(refusals, 1u) << "nothing was tried";
+}
+
+TEST_P(LaneConformance, AGoForAWayThatWasNotOffered) {
+  TwoEnds ends(GetParam());
+  const auto job = ends.job(ends.sender, {{0, 10}}, 1, false), two = ends.job(ends.sender, {{0, 10}, {20, 10}}, 1, false);
+  const Offer offer = ends.sender.lanes->offer(job->ranges, job->bytes).value();
+  const Packing best = way_on_host(offer.sources);
+  EXPECT_TRUE(ends.sender.lanes->objection_to(Packing::kWhole, job->ranges, best).empty()) << "the network is always there";
+  EXPECT_FALSE(ends.sender.lanes->objection_to(Packing::kWhole, two->ranges, best).empty()) << "a vector as a whole";
+  EXPECT_EQ(ends.sender.lanes->objection_to(Packing::kShared, job->ranges, best).empty(), GetParam().on_host);
+  EXPECT_EQ(ends.sender.lanes->objection_to(Packing::kPulled, job->ranges, best).empty(), GetParam().reads);
+}
+
+TEST_P(LaneConformance, WithoutAJobItRests) {
+  TwoEnds ends(GetParam());
+  const auto rests = [&](const TwoEnds::End& end) {
+    return end.lanes->idle() && end.lanes->rests(TimePoint{}) && !end.lanes->can_move() && end.lanes->wants(TimePoint{}) == 0 &&
+           end.lanes->chunks_in_flight() == 0 && end.lanes->flight_record().empty();
+  };
+  EXPECT_TRUE(rests(ends.sender) && rests(ends.receiver));
+  ASSERT_TRUE(ends.begin({{0, kMemory}}, {{0, kMemory}}, 1).is_ok());
+  EXPECT_FALSE(ends.receiver.lanes->idle());
+  EXPECT_FALSE(ends.receiver.lanes->flight_record().empty());
+  ASSERT_TRUE(over(ends, 1));
+  EXPECT_TRUE(rests(ends.sender) && rests(ends.receiver));
+}
+
+}  // namespace
+}  // namespace tcpx::testing

@@ -1,0 +1,209 @@
+// Both ends of a connection's lanes, in one thread and step by step: what one end offers the other takes, and says Go over a stream.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lanes/lanes.h"
+#include "tests/support/fake_net_plugin.h"
+#include "tests/support/fake_unpacker.h"
+#include "tests/support/manual_clock.h"
+#include "tests/support/stream_pair.h"
+
+namespace tcpx::testing {
+
+/// What makes bytes take a way.
+struct Way {
+  std::string_view name;
+  bool on_host = false, reads = false;  ///< both ends are of one host; they may read each other's memory
+  bool eager = false;
+  std::vector<Packing> packings;  ///< what a Go may name then
+};
+inline void PrintTo(const Way& way, std::ostream* out) {
+  *out << way.name;
+}
+
+class TwoEnds {
+ public:
+  static constexpr size_t kMemory = 300'000;
+
+  struct HeldJob final : Job {
+    std::vector<HeldRange> held;
+  };
+  struct Ended {
+    uint64_t number = 0;
+    bool received = false;
+    Status status;
+  };
+
+  /// One of the two.
+  struct End final : ControlSink {
+    TwoEnds* both = nullptr;
+    ControlStream stream;
+    HostPeer host;
+    std::unique_ptr<Lanes> lanes;
+    std::map<uint64_t, std::pair<std::unique_ptr<HeldJob>, Packing>> offered;  // until the Go, with the best way of the offer
+    std::vector<Ended> ended;
+    std::vector<Packing> gone;  // ways that Gos of the peer have named
+    Bytes memory = Bytes(kMemory);
+    MemoryId region{};
+
+    Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
+      switch (static_cast<ControlType>(header.type)) {
+        case ControlType::kGo:
+          return take<GoFrame>(header, payload);
+        case ControlType::kBegin:
+          return take<BeginFrame>(header, payload);
+        case ControlType::kShare:
+          return take<ShareFrame>(header, payload);
+        case ControlType::kUnshare:
+          return take<UnshareFrame>(header, payload);
+        default:
+          return Status(Code::kProtocol, "read", "no frame of lanes");
+      }
+    }
+
+   private:
+    template <class Frame>
+    Status take(const ControlHeader& header, std::span<const std::byte> payload) {
+      Frame frame;
+      TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
+      return on(frame);
+    }
+    Status on(const GoFrame& frame) {
+      auto offer = offered.extract(frame.operation);
+      if (offer.empty()) return Status(Code::kProtocol, "read go", "not offered");
+      auto& [job, best] = offer.mapped();
+      gone.push_back(frame.packing);
+      const std::string_view objection = lanes->objection_to(frame.packing, job->ranges, best);
+      if (!objection.empty()) return Status(Code::kProtocol, "read go", std::string(objection));
+      job->packing = frame.packing;
+      lanes->send(std::move(job), frame.of_read);
+      return Status::ok();
+    }
+    Status on(const BeginFrame& frame) {
+      return lanes->begin(frame.operation, frame.of_read) ? Status::ok() : Status(Code::kProtocol, "read begin", "not awaited");
+    }
+    template <class Frame>
+    Status on(const Frame& frame) {
+      return lanes->on(frame);
+    }
+  };
+
+  explicit TwoEnds(const Way& way) : way_(way) {
+    Sockets sockets = unix_pair();
+    sender.stream.attach(std::move(sockets.a));
+    receiver.stream.attach(std::move(sockets.b));
+    if (way.on_host) {
+      const UniqueFd area = SharedArea::make().value();
+      for (End* end : {&sender, &receiver}) {
+        end->host.area = SharedArea::map(area.get(), end == &sender).value();
+        end->host.pid = getpid();
+        end->host.same_process = true;
+        end->host.reads_memory = end->host.is_read = way.reads;
+      }
+    }
+    auto [there, here] = pipelines();
+    auto [back_there, back_here] = pipelines();
+    make(sender, std::move(there), std::move(back_here));
+    make(receiver, std::move(back_there), std::move(here));
+  }
+  ~TwoEnds() {
+    // Where one end has failed, so does the other.
+    for (End* end : {&sender, &receiver}) end->lanes->fail(Status(Code::kCancelled, "test", "over"));
+    for (int i = 0; i < 1000 && !(sender.lanes->closed() && receiver.lanes->closed()); ++i) step();
+  }
+
+  /// Parts of an end's memory: offset and length.
+  using Parts = std::vector<std::pair<size_t, size_t>>;
+  std::unique_ptr<HeldJob> job(End& end, const Parts& parts, uint64_t number, bool of_peer) {
+    auto job = std::make_unique<HeldJob>();
+    for (const auto& [offset, bytes] : parts) {
+      std::byte* const data = end.memory.data() + offset;
+      job->held.emplace_back(registry_.use(end.region, data, bytes).value(), data, bytes);
+      job->bytes += bytes;
+    }
+    job->ranges = job->held;
+    job->number = number;
+    job->of_peer = of_peer;
+    return job;
+  }
+  /// The sender offers, the receiver takes and, sooner or later, says Go. The one who takes has been asked by the peer.
+  /// @return the error of the end that could not
+  Status begin(const Parts& from, const Parts& to, uint64_t number) {
+    auto sent = job(sender, from, number, false), received = job(receiver, to, number, true);
+    TCPX_ASSIGN_OR_RETURN(const Offer offer, sender.lanes->offer(sent->ranges, sent->bytes));
+    Packing over_network = offer.packing;
+    if (over_network == Packing::kWhole && to.size() > 1) over_network = Packing::kPacked;
+    if (over_network == Packing::kRanges && lengths(from) != lengths(to)) over_network = Packing::kPacked;
+    const WireArray<WireSource> sources(offer.sources);
+    const Packing best = way_on_host(sources);
+    sender.offered.emplace(number, std::pair(std::move(sent), best));
+    TCPX_ASSIGN_OR_RETURN(received->packing, receiver.lanes->take(received->ranges, sources, over_network));
+    const GoFrame go{.operation = number, .packing = received->packing};
+    receiver.lanes->receive(std::move(received), sources, go);
+    return Status::ok();
+  }
+  /// Both ends do what they can.
+  void step() {
+    clock_.advance(std::chrono::microseconds(100));
+    for (End* end : {&receiver, &sender}) {
+      (void)end->stream.flush();
+      (void)end->stream.receive(*end, true);
+      for (Lane* lane : end->lanes->all()) {
+        if (lane->idle() && lane->status().is_ok()) continue;
+        (void)lane->progress(clock_.now());
+        for (; Job* const job = lane->ended(); lane->drop_ended())
+          end->ended.push_back({job->number, lane->receives(), job->status});
+      }
+      if (const uint32_t told = end->lanes->take_told(); told != 0) end->stream.wake(told);
+    }
+  }
+
+ private:
+  static std::vector<size_t> lengths(const Parts& parts) {
+    std::vector<size_t> all;
+    for (const auto& [offset, bytes] : parts) all.push_back(bytes);
+    return all;
+  }
+  std::pair<std::unique_ptr<Pipeline>, std::unique_ptr<Pipeline>> pipelines() {
+    const auto [send, recv] = fake_.make_wire();
+    const PipelineOptions options{.limits = {.window = kQueueDepth}, .chunk_bytes = 4096, .max_transfers = kMaxLaneTransfers};
+    return {Pipeline::create(Comm(fake_, send), {}, clock_, options).value(),
+            Pipeline::create(Comm(fake_, recv), {.unpacker = &unpacker_, .pool = fake_.pool()}, clock_, options).value()};
+  }
+  void make(End& end, std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv) {
+    end.both = this;
+    end.lanes = std::make_unique<Lanes>(
+        std::move(send), std::move(recv), LaneParts{.staging = staging_, .device_copier = *copier_, .host_copier = *copier_},
+        way_.on_host ? &end.host : nullptr,
+        PullParts{.memory = *ops_, .gpu_copier = *copier_, .host_copier = host_copier_, .unmapper = unmapper_}, end.stream,
+        way_.eager);
+    end.region = registry_.add(end.memory.data(), kMemory, MemoryType::kHost).value();
+  }
+
+  const Way way_;
+  ManualClock clock_;
+  FakeNetPlugin fake_{{.page_count = 1024}};
+  FakeUnpacker unpacker_;
+  std::shared_ptr<MemoryOps> ops_ = make_host_memory_ops();
+  std::unique_ptr<SegmentCopier> copier_ = ops_->make_segment_copier(0).value();
+  HostCopier host_copier_{1};
+  Unmapper unmapper_{ops_, 0, {}};
+  StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes};
+  MemoryRegistry registry_{1};
+
+ public:
+  FakeNetPlugin& network() { return fake_; }
+  End sender, receiver;
+};
+
+}  // namespace tcpx::testing
