@@ -1,4 +1,4 @@
-// Two shared lanes over one ring: what one end gives comes out at the other, whatever its ranges and wherever it lies, by threads of
+// Two lanes over one ring: what one end gives comes out at the other, whatever its ranges and wherever it lies, by threads of
 // the copier, by a GPU and without; a lane that has failed ends when nothing is copied any more.
 #include "lanes/ring/ring_lane.h"
 
@@ -28,7 +28,7 @@ void PrintTo(const Setup& setup, std::ostream* out) {
   *out << name(setup.from) << "To" << name(setup.to) << "In" << (setup.piece >> 10) << "KiB";
 }
 
-class SharedLanes : public ::testing::TestWithParam<Setup> {
+class RingLanes : public ::testing::TestWithParam<Setup> {
  protected:
   static constexpr size_t kMemory = size_t{5} << 20;
 
@@ -116,20 +116,20 @@ class SharedLanes : public ::testing::TestWithParam<Setup> {
                                  gpu_there_ = memory_.make_segment_copier(0).value();
   std::unique_ptr<RingLane> sender_ = end(true, here_, *gpu_here_, from_), receiver_ = end(false, there_, *gpu_there_, to_);
 };
-class SharedLanesOfGpus : public SharedLanes {};
-class SharedLanesAtOnce : public SharedLanes {};
+class RingLanesOfGpus : public RingLanes {};
+class RingLanesAtOnce : public RingLanes {};
 
 constexpr MemoryType kHost = MemoryType::kHost, kGpu = MemoryType::kCuda;
 const Setup kOfHosts[] = {{RingLane::kShortPiece, kHost, kHost}, {RingLane::kLongPiece, kHost, kHost}};
 const Setup kOfGpus[] = {
     {RingLane::kShortPiece, kGpu, kHost}, {RingLane::kLongPiece, kHost, kGpu}, {RingLane::kLongPiece, kGpu, kGpu}};
 const auto kName = [](const auto& setup) { return ::testing::PrintToString(setup.param); };
-INSTANTIATE_TEST_SUITE_P(OfHosts, SharedLanes, ::testing::ValuesIn(kOfHosts), kName);
-INSTANTIATE_TEST_SUITE_P(OfGpus, SharedLanes, ::testing::ValuesIn(kOfGpus), kName);
-INSTANTIATE_TEST_SUITE_P(, SharedLanesAtOnce, ::testing::Values(kOfHosts[0]), kName);
-INSTANTIATE_TEST_SUITE_P(, SharedLanesOfGpus, ::testing::ValuesIn(kOfGpus), kName);
+INSTANTIATE_TEST_SUITE_P(OfHosts, RingLanes, ::testing::ValuesIn(kOfHosts), kName);
+INSTANTIATE_TEST_SUITE_P(OfGpus, RingLanes, ::testing::ValuesIn(kOfGpus), kName);
+INSTANTIATE_TEST_SUITE_P(, RingLanesAtOnce, ::testing::Values(kOfHosts[0]), kName);
+INSTANTIATE_TEST_SUITE_P(, RingLanesOfGpus, ::testing::ValuesIn(kOfGpus), kName);
 
-TEST_P(SharedLanes, AllOfAnyRangesArrives) {
+TEST_P(RingLanes, AllOfAnyRangesArrives) {
   for (uint64_t round = 0; round < 8; ++round) {
     const size_t bytes = 1 + random_() % kMemory;
     const auto out = random_parts(bytes, round % 2 == 0 ? 300'000 : 5'000),
@@ -152,7 +152,7 @@ TEST_P(SharedLanes, AllOfAnyRangesArrives) {
   }
 }
 
-TEST_P(SharedLanes, SeveralAtOnceKeepTheirOrder) {
+TEST_P(RingLanes, SeveralAtOnceKeepTheirOrder) {
   constexpr size_t kCount = 8, kEach = kMemory / kCount;
   fill(from_);
   for (size_t i = 0; i < kCount; ++i) {
@@ -173,7 +173,7 @@ TEST_P(SharedLanes, SeveralAtOnceKeepTheirOrder) {
   }
 }
 
-TEST_P(SharedLanes, AfterAFailureNothingIsTouched) {
+TEST_P(RingLanes, AfterAFailureNothingIsTouched) {
   fill(from_);
   sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
   receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));  // more than the ring has: it cannot be over
@@ -205,7 +205,7 @@ TEST_P(SharedLanes, AfterAFailureNothingIsTouched) {
 }
 
 // Other links wait while short pieces are copied within a turn.
-TEST_P(SharedLanesAtOnce, OneTurnIsShort) {
+TEST_P(RingLanesAtOnce, OneTurnIsShort) {
   sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
   receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
   while (ring_->written < BulkRing::kBytes) {
@@ -224,7 +224,7 @@ TEST_P(SharedLanesAtOnce, OneTurnIsShort) {
 }
 
 // A peer that was stopped is not looked at all the time, and is not forgotten.
-TEST_P(SharedLanes, AnEndThatWaitsForLongRests) {
+TEST_P(RingLanes, AnEndThatWaitsForLongRests) {
   fill(from_);
   EXPECT_TRUE(sender_->rests(now_));
   sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
@@ -250,7 +250,7 @@ TEST_P(SharedLanes, AnEndThatWaitsForLongRests) {
   EXPECT_TRUE(std::ranges::equal(from_.bytes, to_.bytes));
 }
 
-TEST_P(SharedLanes, WhatCannotComeThisWay) {
+TEST_P(RingLanes, WhatCannotComeThisWay) {
   const std::vector<WireSource> hidden = {{.share = kHiddenMemory, .address = 0, .bytes = 9}},
                                 read = {{.share = kHostMemory, .address = 1, .bytes = 9}},
                                 shared = {{.share = 4, .address = 1, .bytes = 9}};
@@ -268,7 +268,7 @@ TEST_P(SharedLanes, WhatCannotComeThisWay) {
   EXPECT_FALSE(receiver_->takes(to, hidden));
 }
 
-TEST_P(SharedLanes, ARingThatCannotBePinnedIsForHostMemoryAlone) {
+TEST_P(RingLanes, ARingThatCannotBePinnedIsForHostMemoryAlone) {
   memory_.forbid_mapping();
   const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_, .unmapper = unmapper_};
   const std::vector<WireSource> hidden = {{.share = kHiddenMemory, .address = 0, .bytes = 9}};
@@ -279,7 +279,7 @@ TEST_P(SharedLanes, ARingThatCannotBePinnedIsForHostMemoryAlone) {
 }
 
 // By the end with the GPU, or by both; once.
-TEST_P(SharedLanesOfGpus, TheRingIsPinnedUntilTheEnd) {
+TEST_P(RingLanesOfGpus, TheRingIsPinnedUntilTheEnd) {
   const size_t ends = (GetParam().from == kGpu ? 1 : 0) + (GetParam().to == kGpu ? 1 : 0);
   EXPECT_TRUE(GetParam().to == kHost || receiver_->reaches_gpu()) << "again";
   EXPECT_EQ(memory_.mapped_bytes(), ends * BulkRing::kBytes);
@@ -289,7 +289,7 @@ TEST_P(SharedLanesOfGpus, TheRingIsPinnedUntilTheEnd) {
 }
 
 // The copier is for all links.
-TEST_P(SharedLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
+TEST_P(RingLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
   constexpr uint64_t kCount = 100;
   memory_.let_copy_at_once(kCount);
   memory_.hold_copies();
@@ -311,7 +311,7 @@ TEST_P(SharedLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
   for (uint64_t i = 0; i < kCount; ++i) EXPECT_TRUE(contents(from_, {{i * 20, 20}}) == contents(to_, {{i * 30, 20}})) << i;
 }
 
-TEST_P(SharedLanesOfGpus, AFailureOfTheGpuEndsIt) {
+TEST_P(RingLanesOfGpus, AFailureOfTheGpuEndsIt) {
   RingLane& of_gpu = GetParam().from == kGpu ? *sender_ : *receiver_;
   sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
   receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
