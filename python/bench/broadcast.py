@@ -46,9 +46,10 @@ class DirectoryStore:
         self._path = Path(path)
 
     def set(self, key: str, value: str) -> None:
-        new = self._path / f"{os.getpid()}.new"
+        path = self._path / key.replace("/", "_")
+        new = path.with_suffix(f".{os.getpid()}.new")
         new.write_text(value)
-        new.rename(self._path / key.replace("/", "_"))
+        new.rename(path)
 
     def get(self, key: str) -> bytes | None:
         path = self._path / key.replace("/", "_")

@@ -28,6 +28,9 @@ from network_nixl import NixlEnd
 from network_places import PATIENCE, End, at_once, content, pieces
 
 
+_TENSORS = 16  # of a step of weights
+
+
 class TcpxEnd(End):
     has_lists = True
 
@@ -142,6 +145,24 @@ class TcpxEnd(End):
             operation.wait(PATIENCE)
             times.append(time.perf_counter() - before)
             sent.wait(PATIENCE)
+        return times
+
+    def weights_steps(self, path: str, rank: int, pause: float) -> list[tuple[float, float]]:
+        """Broadcasts every place, cut into tensors, from rank 0 to rank 1, which meet in that folder. The receiver calls before the
+        source does, which pauses between steps. @return when each step began and ended, by the clock of both ends"""
+        import tcpx.rendezvous
+        import tcpx.weights
+        from broadcast import DirectoryStore
+
+        times = []
+        with tcpx.rendezvous.join(rank=rank, world_size=2, store=DirectoryStore(path), timeout=PATIENCE) as group:
+            for place in self.places:
+                state = {f"tensor.{i}": tensor for i, tensor in enumerate(np.array_split(place, _TENSORS))}
+                before = time.monotonic()
+                tcpx.weights.broadcast(state, group=group, timeout=PATIENCE)
+                times.append((before, time.monotonic()))
+                if rank == 0:
+                    time.sleep(pause)
         return times
 
 

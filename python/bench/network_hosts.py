@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -201,6 +202,17 @@ class Pair:
         for end in (self.server, self.client):
             self.expect(end, f"there and back of {nbytes} bytes", seed)
         return [seconds / 2 for seconds in times[warm_up:]]
+
+    def weights_steps(self, nbytes: int, samples: int, rtt: float) -> list[float]:
+        """From the source's begin, on the client, to the receiver's end. A step before warms up."""
+        seed = self.allocate(1 + samples, nbytes)
+        self.client.call("fill", seed)
+        with tempfile.TemporaryDirectory() as path:
+            self.server.start("weights_steps", path, 1, 0.0)
+            sent = self.client.call("weights_steps", path, 0, 2 * rtt + 0.01)
+            received = self.server.finish()
+        self.expect(self.server, f"a weights step of {nbytes} bytes", seed)
+        return [end - begin for (begin, _), (_, end) in zip(sent, received)][1:]
 
     def stream(self, places: int, warm_up: float, seconds: float) -> float:
         """Bytes in a second, which the client tells where the server does not count them as they come."""

@@ -6,6 +6,7 @@ its own joins them. What is measured, by each peer in processes of its own:
     connect          one connection; "4 channels": over four devices, which are the same interface four times
     write, read      one at a time, after some that warm up
     there and back   half of it: a message that comes into a receive which was posted before, and is sent back
+    weights step     tcpx.weights.broadcast of 16 tensors to one receiver, which waits for it, from the source's call to the receiver's end
     stream           writes, under way as the network holds four times; plain TCP: as many sockets as the connection has for data
     64 at once       connections of as many endpoints to one
     fairness         last: what slow peers cost fast ones, and the shares of connections over one link (network_fairness.py)
@@ -44,9 +45,10 @@ from network_places import PATIENCE
 SIZES = (8, 16 << 10, 64 << 10, 1 << 20, 4 << 20)
 QUICK_SIZES = (8, 64 << 10, 1 << 20)
 POSTED = (32 << 10, 2 << 20)
+STEPS = (1 << 20, 16 << 20)
 AT_ONCE, FEW = 64, 8
 BARS = {"connect": 4.0, "connect, 4 channels": 4.0, "write": 1.2, "read": 1.2, "write of a list": 1.2, "read of a list": 1.2,
-        "there and back": 0.6}  # round trips, at most
+        "there and back": 0.6, "weights step": 2.5}  # round trips, at most
 STREAM_BAR, AT_ONCE_BAR = 0.95, 1.0  # of plain TCP, at least; of one connection's time, at most
 
 FULL = [Setting(rtt, loss, mtu) for mtu in (1500, 9000) for loss in (0, 0.0001, 0.001, 0.01) for rtt in (0.2, 1, 10, 50, 100)]
@@ -134,6 +136,8 @@ class Measurement:
         for size in POSTED if counts else [32 << 10]:
             for pair in two_sided:
                 self.add(f"there and back {size} B", pair.peer, pair.there_and_back(size, given.warm_up, given.samples, self.rtt))
+        for size in STEPS if counts else ():
+            self.add(f"weights step {size} B", "tcpx", peers[0].weights_steps(size, given.samples, self.rtt))
         four.one_at_a_time("write", 1 << 20, 0, 1, given.part_seconds)  # so that its bytes are compared, too
         if counts:
             self.streams(peers, sizes[-1])

@@ -101,6 +101,21 @@ def test_network_ends_compare_what_they_move(network, peer, monkeypatch):
     client.close()
 
 
+def test_a_network_end_broadcasts_every_place(network, tmp_path):
+    import network_ends
+
+    source, receiver = (network_ends.PEERS["tcpx"](2) for _ in range(2))
+    for end in (source, receiver):
+        end.allocate(2, 100_000)
+    source.fill(5)
+    times = []
+    receiving = threading.Thread(target=lambda: times.append(receiver.weights_steps(str(tmp_path), 1, 0.0)))
+    receiving.start()
+    times.append(source.weights_steps(str(tmp_path), 0, 0.1))
+    receiving.join()
+    assert receiver.wrong(5) == [] and [len(some) for some in times] == [2, 2]
+
+
 def test_network_content_says_where_it_belongs(network):
     import network_places
 
