@@ -4,13 +4,14 @@ The source says who follows whom, and is told how far everybody is; it moves byt
 taken out: the one behind it asks the one before it for the pieces that are missing. Messages, all through `Station`:
 
     tick      source -> receiver    the round has begun, and goes on
-    offer     source -> all         where its manifest is; they read and compare it
+    offer     source -> all         where its manifest is; they read and compare it. The rank before each, the number of that link
     ready     receiver -> source    it is the same
-    after     source -> receiver    the rank that is before it now, the number of that link, whether the one before that is lost
-    feed      receiver -> that one  where its slots are, and which pieces it has, with that number; the latest counts
+    feed      receiver -> the rank  where its slots are, and which pieces it has, with that number; the latest counts. Sent with
+              before it             `ready`: who is asked early feeds when all are ready, for only then the source begins
+    after     source -> receiver    another rank is before it now: that one, the link's number, whether the one before that is lost
     piece     with the bytes
     count     receiver -> source    bytes in place
-    gone      receiver -> source    the rank behind cannot be written to
+    gone      receiver -> source    the rank behind cannot be written to: the number of that link
     failed    receiver -> source    this one gives up, and why: before all are ready that ends the round, then it is left out
     end       source -> all         everybody has everything; `abort`: nobody will, and which rank says so, and why
 
@@ -139,7 +140,7 @@ class Member:
             return  # of a rank that was taken out meanwhile
         self.link = link
         if self.feed is not None:
-            self.drop_feed()
+            self.drop_feed(lost=self.feed.connection is not mail.connection)
         has = mail.body["has"]
         if len(has) != len(self.pieces):
             raise Protocol(f"{Protocol.code}: rank {mail.rank} tells of {len(has)} pieces, there are {len(self.pieces)}", "")

@@ -105,6 +105,7 @@ class Receiver(Member):
                 raise errors.invalid("broadcast", f"tensor {tensor.name!r} of rank {self.rank} is read-only")
         self.describe(manifest, tensors)
         self.station.tell(offer.connection, self.round, "ready")
+        self._follow(offer.body["rank"], offer.body["link"], False)
 
     def _raise_if_told(self, source: Connection) -> None:
         """The source, which has gone on, has said why."""
@@ -123,7 +124,11 @@ class Receiver(Member):
     def _move(self, source: Connection) -> Report:
         heard = time.monotonic()
         next_tick, told = 0.0, -1
+        for early in self.station.asked(self.round):
+            self.begin_feed(early)
         while True:
+            if self.advance_feed() is not None:
+                self.station.try_tell(source, self.round, "gone", link=self.link)
             for mail in self.station.mail(LOOK):
                 if mail.connection is source and mail.kind == "offer":
                     self.station.keep(mail)
@@ -136,9 +141,6 @@ class Receiver(Member):
                     if mail.kind == "end":
                         return Report(self.nbytes, mail.body["lost"])
                 self._handle(mail, mail.connection is source)
-            lost = self.advance_feed()
-            if lost is not None:
-                self.station.try_tell(source, self.round, "gone", rank=lost)
             self.say_progress(self._place)
             now = time.monotonic()
             if self._place == self.nbytes != told or now >= next_tick:
@@ -165,20 +167,24 @@ class Receiver(Member):
 
     def _follow(self, rank: int, link: int, dropped: bool) -> None:
         """Asks a rank for the pieces that are missing."""
-        if self.before is not None and dropped:
+        with self._asking:
+            self._asked = link
+        if self.before is not None and self._connection_before is not None and dropped:
             self.station.group.drop(self.before, self._connection_before)  # what it still writes must not come later
         self.before = rank
         self._parts.clear()
         has = base64.b64encode(bytes(piece in self._arrived for piece in range(len(self.pieces)))).decode()
-        with self._asking:
-            self._asked = link
-        # On a thread of its own: that rank may be ending, and the source then names another one.
-        threading.Thread(target=self._ask, args=(rank, link, has), name="tcpx-weights", daemon=True).start()
+        if rank == self.source:
+            self._ask(rank, link, has, self.to)
+            return
+        # On a thread of its own: the newest process of that rank is looked for, and may be ending. Then the source names another rank.
+        threading.Thread(target=self._ask, args=(rank, link, has, None), name="tcpx-weights", daemon=True).start()
 
-    def _ask(self, rank: int, link: int, has: str) -> None:
+    def _ask(self, rank: int, link: int, has: str, connection: Connection | None) -> None:
         try:
-            self.station.group.renew(rank)
-            connection = self.station.group.connection(rank, self.timeout)
+            if connection is None:
+                self.station.group.renew(rank)
+                connection = self.station.group.connection(rank, self.timeout)
             with self._asking:
                 if self._asked != link:
                     return

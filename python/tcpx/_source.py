@@ -7,6 +7,7 @@ import ctypes
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 from ._chain import BRIEF, LOOK, TICK, Member, Report, peer_gone, reason_of, said_in, timed_out
 from ._manifest import Manifest, Tensor
@@ -15,6 +16,14 @@ from .connection import Connection
 from .errors import Error
 
 __all__ = ["Source"]
+
+
+class _Link(NamedTuple):
+    """What a rank knows of the process before it: its rank, its connection from here (None: this process), the link's number."""
+
+    before: int
+    connection: Connection | None
+    number: int
 
 
 class Source(Member):
@@ -29,6 +38,8 @@ class Source(Member):
         self.chain: list[int] = []
         self._begin = time.monotonic()
         self._links = 0
+        self._told: dict[int, _Link] = {}
+        self._dropped: set[int] = set()
         self._next_tick = 0.0
         self._reasons: list[str] = []
         try:
@@ -39,13 +50,13 @@ class Source(Member):
                     self._meet()  # they wait for this rank, and are told why it does not begin
                 raise
             self._meet()
-            self.chain = [one for one in self.others if one in self.to]
-            self.chain = [one for one in self.chain if self.station.try_tell(self.to[one], self.round, "offer", table=place)]
+            for rank in [one for one in self.others if one in self.to]:
+                link = self._next_link(rank, self.chain[-1] if self.chain else self.rank)
+                if self.station.try_tell(self.to[rank], self.round, "offer", table=place, **link):
+                    self.chain.append(rank)
             self.counts = dict.fromkeys(self.chain, -1)
-            self.news = dict.fromkeys(self.chain, time.monotonic())
             self._wait_for_all(place)
-            for before, rank in zip([self.rank, *self.chain], list(self.chain)):
-                self._link(rank, before, False)
+            self.news = dict.fromkeys(self.chain, time.monotonic())
             self._move()
             lost = tuple(one for one in self.others if one not in self.chain)
             if self.others and not self.chain:
@@ -91,8 +102,11 @@ class Source(Member):
                     self.counts[mail.rank] = 0
                 elif mail.kind == "failed":
                     raise said_in(mail)
+                else:
+                    self._handle(mail)
             for rank in self.station.gone({rank: self.to[rank] for rank in self.chain}):
-                again = self.station.reach(rank, self.round, "offer", min(self._left(), BRIEF), table=place)
+                link = self._next_link(rank, self._before(rank))
+                again = self.station.reach(rank, self.round, "offer", min(self._left(), BRIEF), table=place, **link)
                 self._tick()  # the others take a silence of all that time for this one's end
                 if again is None:
                     self._lose(rank)
@@ -105,22 +119,21 @@ class Source(Member):
 
     def _move(self) -> None:
         while any(self.counts[rank] < self.nbytes for rank in self.chain):
-            for mail in self._mail():
-                if mail.kind == "feed" and self.chain and mail.rank == self.chain[0]:
-                    self.begin_feed(mail)
-                elif mail.kind == "count":
-                    self._count(mail.rank, mail.body["nbytes"])
-                elif mail.kind == "gone":
-                    self._lose(mail.body["rank"])
-                elif mail.kind == "failed":
-                    self._reasons.append(str(said_in(mail)))
-                    self._lose(mail.rank, alive=True)
             lost = self.advance_feed()
             if lost is not None:
                 self._lose(lost)
             for rank in self.station.gone({rank: self.to[rank] for rank in self.chain}):
                 self._lose(rank)
+            self._link()  # before the silent are looked for: who follows another rank now has time again
             self._lose_the_silent()
+            for mail in self._mail():
+                if mail.kind == "count":
+                    self._count(mail.rank, mail.body["nbytes"])
+                elif mail.kind == "failed":
+                    self._reasons.append(str(said_in(mail)))
+                    self._lose(mail.rank, alive=True)
+                else:
+                    self._handle(mail)
             if self.chain:
                 self.say_progress(max(0, min(self.counts[rank] for rank in self.chain)))
             self._tick()
@@ -144,25 +157,44 @@ class Source(Member):
             self.counts[rank] = nbytes
             self.news[rank] = time.monotonic()
 
-    def _link(self, rank: int, before: int, dropped: bool) -> None:
-        self.news[rank] = time.monotonic()
+    def _handle(self, mail: Mail) -> None:
+        """What may come before all are ready, too. Nothing moves before `_move` advances the feed."""
+        if mail.kind == "feed" and self.chain and mail.rank == self.chain[0]:
+            self.begin_feed(mail)
+        elif mail.kind == "gone":
+            for rank in [one for one in self.chain if self._told[one].number == mail.body["link"]]:
+                self._lose(rank)
+
+    def _before(self, rank: int) -> int:
+        return [self.rank, *self.chain][self.chain.index(rank)]
+
+    def _next_link(self, rank: int, before: int) -> dict[str, Any]:
+        """What a rank is told of the one before it, from now on."""
         self._links += 1
-        self.station.try_tell(self.to[rank], self.round, "after", rank=before, link=self._links, dropped=dropped)
+        self._told[rank] = _Link(before, self.to.get(before), self._links)
+        return {"rank": before, "link": self._links}
+
+    def _link(self) -> None:
+        """Tells those in the chain that have another process before them than they know of."""
+        for rank in self.chain:
+            before, known = self._before(rank), self._told[rank]
+            if (known.before, known.connection) != (before, self.to.get(before)):
+                self.news[rank] = time.monotonic()
+                dropped = known.before in self._dropped
+                self.station.try_tell(self.to[rank], self.round, "after", dropped=dropped, **self._next_link(rank, before))
 
     def _lose(self, rank: int, alive: bool = False) -> None:
-        """Closes the chain over a rank. alive: it has given up, and may take part in the next round."""
+        """Takes a rank out of the chain, which `_link` closes. alive: it has given up, and may take part in the next round."""
         if rank not in self.chain:
             return
-        place = self.chain.index(rank)
         self.chain.remove(rank)
         reason = reason_of(peer_gone(f"rank {rank} was taken out of the chain"), self.rank)
         self.station.try_tell(self.to[rank], self.round, "abort", **reason)
         if self.feed is not None and self.feed.rank == rank:
             self.drop_feed(lost=not alive)
         if not alive:
+            self._dropped.add(rank)
             self.station.group.drop(rank, self.to[rank])
-        if place < len(self.chain):
-            self._link(self.chain[place], self.chain[place - 1] if place else self.rank, not alive)
 
     def _lose_the_silent(self) -> None:
         """The first rank that has not all, and gets nothing more: the ranks before it have all."""

@@ -34,14 +34,14 @@ _MOST_KEPT = 1024
 _REASON: dict[str, Callable[[Any], Any]] = {"code": text, "text": text, "rank": integer}
 _KINDS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "tick": {},
-    "offer": {"table": slot_of},
+    "offer": {"table": slot_of, "rank": integer, "link": integer},
     "ready": {},
     "failed": _REASON,
     "abort": _REASON,
     "after": {"rank": integer, "link": integer, "dropped": bool},
     "feed": {"table": slot_of, "has": data_of, "link": integer},
     "count": {"nbytes": integer},
-    "gone": {"rank": integer},
+    "gone": {"link": integer},
     "end": {"lost": lambda value: tuple(map(integer, items(value)))},
 }
 #: Kinds that only the source of a round sends: the numbers of different sources are not compared.
@@ -76,6 +76,7 @@ class Station:
         self._ended: dict[int, int] = {}
         self._inbox: deque[Notification] = deque()
         self._kept: deque[Mail] = deque(maxlen=_MOST_KEPT)
+        self._asked: dict[int, Mail] = {}
         # A set of its own, whose events nobody else takes: see Endpoint::event_fd in include/tcpx/endpoint.h.
         self._events = select.epoll()
         self._events.register(group.endpoint._core.event_fd(), select.EPOLLIN | select.EPOLLET)
@@ -133,15 +134,22 @@ class Station:
                 yield mail
 
     def keep(self, mail: Mail) -> None:
-        """Puts aside a message about a round that this rank does not take part in yet, if it says how that one begins or ends."""
+        """Puts aside a message about a round that this rank does not take part in yet, if it says how that one begins or ends, or
+        who is behind this rank then."""
         if mail.kind in ("offer", "abort"):
             self._kept.append(mail)
+        elif mail.kind == "feed":
+            self._asked[mail.rank] = mail  # each rank is in one round at most, so it wants nothing more of an earlier one
 
     def kept(self) -> list[Mail]:
         """Takes what was put aside, of processes that still are their ranks."""
         kept, self._kept = self._kept, deque(maxlen=_MOST_KEPT)
         now = self.group.connected()
         return [one for one in kept if now.get(one.rank) is one.connection and not self._is_over(one)]
+
+    def asked(self, number: int) -> list[Mail]:
+        """What `keep` has put aside of the ranks that want to be fed in a round; the next call gets it, too."""
+        return [one for one in self._asked.values() if one.round == number]
 
     def gone(self, connections: Mapping[int, Connection]) -> set[int]:
         """The ranks among these whose process is gone: its connection has ended, or another process is the rank."""

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -321,3 +322,80 @@ def test_malformed_messages_are_our_errors(tmp_path: Path, data: bytes) -> None:
         while not found:
             found += [one.kind for one in station.mail(1.0)]
         assert found == ["ready"]  # those behind it are not lost
+
+
+def _asked_early(group: Group) -> bool:
+    """Rank 1 calls when rank 2, which follows it, has asked it to be fed."""
+    state = state_of(group.rank)
+    if group.rank == 1:
+        station = weights.station_of(group)
+        while "feed" not in [mail.kind for mail in _peek(station)]:
+            time.sleep(0.01)
+    weights.broadcast(state, 0, group=group, timeout=LIMIT)
+    return is_of(state, 0)
+
+
+def _peek(station: Any) -> list[Mail]:
+    """What has come to a station, which gets it nevertheless."""
+    station._inbox.extend(station.group.endpoint.notifications())
+    return [mail for note in station._inbox if (mail := station._read(note)) is not None]
+
+
+def test_a_rank_that_is_asked_before_it_has_called_feeds_later(tmp_path: Path) -> None:
+    assert Ranks(tmp_path, 3, _asked_early).values() == [True, True, True]
+
+
+def _counted(group: Group) -> Counter[str]:
+    """Messages that come to this rank in one broadcast, by kind."""
+    station = weights.station_of(group)
+    kinds: Counter[str] = Counter()
+    read = station._read
+
+    def counting(note: Any) -> Mail | None:
+        mail = read(note)
+        kinds[mail.kind if mail else ""] += 1
+        return mail
+
+    station._read = counting  # type: ignore[method-assign]
+    state = state_of(group.rank)
+    weights.broadcast(state, 0, group=group, timeout=LIMIT)
+    assert is_of(state, 0)
+    return kinds
+
+
+def test_a_chain_that_loses_nobody_is_told_once(tmp_path: Path) -> None:
+    """Each receiver hears of the rank before it in the offer, and asks it at once."""
+    for rank, kinds in enumerate(Ranks(tmp_path, 3, _counted).values()):
+        assert kinds["after"] == 0 and kinds["feed"] == (1 if rank < 2 else 0), (rank, kinds)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_rank_that_goes_before_all_are_ready_is_followed_no_more(tmp_path: Path, anew: bool) -> None:
+    """The one behind it has asked it, and asks who is in its place then: the rank before, or its new process."""
+    reports: dict[int, weights.Report] = {}
+    states = {rank: state_of(rank) for rank in range(3)}
+
+    def call(group: Group) -> None:
+        reports[group.rank] = weights.broadcast(states[group.rank], 0, group=group, timeout=LIMIT)
+
+    with join_here(str(tmp_path), 0, 3) as source, join_here(str(tmp_path), 2, 3) as last:
+        old = join_here(str(tmp_path), 1, 3)
+        station = weights.station_of(old)
+        calls = [threading.Thread(target=call, args=(group,)) for group in (source, last)]
+        for one in calls:
+            one.start()
+        while "feed" not in [mail.kind for mail in _peek(station)]:
+            time.sleep(0.01)
+        new = join_here(str(tmp_path), 1, 3) if anew else None
+        if new is None:
+            old.close()
+        else:
+            new.part("weights").connection(0, LIMIT)
+            call(new)
+        for one in calls:
+            one.join(LIMIT)
+        for group in [old, new]:
+            if group is not None:
+                group.close()
+    assert {rank: report.lost for rank, report in reports.items()} == ({0: (), 1: (), 2: ()} if anew else {0: (1,), 2: (1,)})
+    assert all(is_of(states[rank], 0) for rank in reports)
