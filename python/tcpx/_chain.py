@@ -4,9 +4,9 @@ The source says who follows whom, and is told how far everybody is; it moves byt
 taken out: the one behind it asks the one before it for the pieces that are missing. Messages, all through `Station`:
 
     tick      source -> receiver    the round has begun, and goes on
-    offer     source -> all         where its manifest is; they read and compare it. The rank before each, the number of that link
+    offer     source -> all         its manifest, which they compare with their tensors. The rank before each, the number of that link
     ready     receiver -> source    it is the same
-    feed      receiver -> the rank  where its slots are, and which pieces it has, with that number; the latest counts. Sent with
+    feed      receiver -> the rank  the table of its slots, and which pieces it has, with that number; the latest counts. Sent with
               before it             `ready`: who is asked early feeds when all are ready, for only then the source begins
     after     source -> receiver    another rank is before it now: that one, the link's number, whether the one before that is lost
     piece     with the bytes
@@ -15,6 +15,7 @@ taken out: the one behind it asks the one before it for the pieces that are miss
     failed    receiver -> source    this one gives up, and why: before all are ready that ends the round, then it is left out
     end       source -> all         everybody has everything; `abort`: nobody will, and which rank says so, and why
 
+Manifest and table are in the message where they are short, else it says where they are read from (`Parcel`).
 Each names its round: a number of the source's, which grows. Every rank is in one state, and in one round at most:
 
     source:    preparing -> meeting -> waiting for all to be ready -> moving -> over

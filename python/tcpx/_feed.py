@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ._foreign import reading
 from ._manifest import Tensor
-from ._station import piece_note
+from ._station import SHORT, Parcel, piece_note
 from .buffers import extent_of
 from .connection import Connection
 from .endpoint import Endpoint, Registration
@@ -26,20 +25,19 @@ _ROW_BYTES = 1 + _SLOT_BYTES  # whether it is a GPU's memory, and its slot
 
 
 class Table:
-    """Where a rank wants the bytes of its tensors: their slots, in memory that the rank before it reads."""
+    """Where a rank wants the bytes of its tensors: their slots, for the rank before it. short: as of `Parcel`."""
 
-    def __init__(self, connection: Connection, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, connection: Connection, tensors: Sequence[Tensor], short: int = SHORT) -> None:
         self._slots = [connection.advertise(one.bytes()) if one.nbytes else None for one in tensors]
         rows = [
             bytes([one.gpu]) + (bytes(_SLOT_BYTES) if slot is None else bytes(slot)[:_SLOT_BYTES])
             for one, slot in zip(tensors, self._slots)
         ]
-        table = b"".join(rows)
-        self.slot = connection.advertise(ctypes.create_string_buffer(table, len(table)))
+        self.parcel = Parcel(b"".join(rows), connection, short)
 
     def withdraw(self) -> None:
         """Nobody writes to the tensors through it any more when it returns."""
-        for slot in (self.slot, *self._slots):
+        for slot in (self.parcel.slot, *self._slots):
             if slot is not None:
                 slot.withdraw()
 
@@ -55,7 +53,7 @@ class Feed:
         number: int,
         rank: int,
         connection: Connection,
-        table: Slot,
+        table: memoryview | Slot,
         has: Iterable[int],
         tensors: Sequence[Tensor],
         pieces: Pieces,
@@ -75,8 +73,8 @@ class Feed:
         self._todo: deque[int] = deque()
         self._running: dict[int, list[Operation]] = {}
         self._slots: list[tuple[bool, Slot | None]] = []
-        self._table = bytearray(table.nbytes)
         self._place = table
+        self._table = bytearray(table.nbytes) if isinstance(table, Slot) else table
         self._reading: Operation | None = None
 
     @property
@@ -94,11 +92,12 @@ class Feed:
     def advance(self) -> None:
         """Starts writes and looks for their ends; does not wait."""
         if not self._slots:
-            if self._reading is None:
-                self._reading = self.connection.read_async(self._table, self._place, timeout=self._timeout, stream=None)
-            if not self._reading.done():
-                return
-            self._reading.wait()
+            if isinstance(self._place, Slot):
+                if self._reading is None:
+                    self._reading = self.connection.read_async(self._table, self._place, timeout=self._timeout, stream=None)
+                if not self._reading.done():
+                    return
+                self._reading.wait()
             self._slots = list(self._read_table())
         for piece, operations in list(self._running.items()):
             if all([operation.done() for operation in operations]):

@@ -11,9 +11,10 @@ from . import errors
 from ._chain import BRIEF, LOOK, TICK, Member, Report, cancelled, peer_gone, reason_of, said_in, timed_out
 from ._feed import Table
 from ._manifest import SHORTEST_PIECE, Manifest, Tensor, mismatch, total_of
-from ._station import Mail
+from ._station import SHORT, Mail
 from .connection import Connection
 from .errors import Error
+from .slot import Slot
 
 __all__ = ["Receiver"]
 
@@ -87,18 +88,12 @@ class Receiver(Member):
 
     def _agree(self, offer: Mail, state: Callable[[], dict[str, Tensor]]) -> None:
         tensors = state()
-        slot = offer.body["table"]
+        said: memoryview | Slot = offer.body["manifest"]
         most = Manifest.of(tensors, SHORTEST_PIECE).most_bytes()
-        if slot.nbytes > most:
-            text = f"rank {self.source} describes its tensors in {slot.nbytes} bytes, those of rank {self.rank} take {most} at most"
+        if said.nbytes > most:
+            text = f"rank {self.source} describes its tensors in {said.nbytes} bytes, those of rank {self.rank} take {most} at most"
             raise mismatch(text)
-        data = bytearray(slot.nbytes)
-        try:
-            offer.connection.read(data, slot, timeout=self.timeout)
-        except Error:
-            self._raise_if_told(offer.connection)
-            raise
-        manifest = Manifest.from_bytes(bytes(data))
+        manifest = Manifest.from_bytes(bytes(self._read(said, offer.connection) if isinstance(said, Slot) else said))
         manifest.compare(tensors, f"rank {self.source}", f"rank {self.rank}")
         for tensor in tensors.values():
             if tensor.readonly:
@@ -106,6 +101,15 @@ class Receiver(Member):
         self.describe(manifest, tensors)
         self.station.tell(offer.connection, self.round, "ready")
         self._follow(offer.body["rank"], offer.body["link"], False)
+
+    def _read(self, slot: Slot, source: Connection) -> bytearray:
+        data = bytearray(slot.nbytes)
+        try:
+            source.read(data, slot, timeout=self.timeout)
+        except Error:
+            self._raise_if_told(source)
+            raise
+        return data
 
     def _raise_if_told(self, source: Connection) -> None:
         """The source, which has gone on, has said why."""
@@ -173,14 +177,14 @@ class Receiver(Member):
             self.station.group.drop(self.before, self._connection_before)  # what it still writes must not come later
         self.before = rank
         self._parts.clear()
-        has = base64.b64encode(bytes(piece in self._arrived for piece in range(len(self.pieces)))).decode()
+        has = bytes(piece in self._arrived for piece in range(len(self.pieces)))
         if rank == self.source:
             self._ask(rank, link, has, self.to)
             return
         # On a thread of its own: the newest process of that rank is looked for, and may be ending. Then the source names another rank.
         threading.Thread(target=self._ask, args=(rank, link, has, None), name="tcpx-weights", daemon=True).start()
 
-    def _ask(self, rank: int, link: int, has: str, connection: Connection | None) -> None:
+    def _ask(self, rank: int, link: int, has: bytes, connection: Connection | None) -> None:
         try:
             if connection is None:
                 self.station.group.renew(rank)
@@ -189,9 +193,9 @@ class Receiver(Member):
                 if self._asked != link:
                     return
                 self._connection_before = connection
-                self._table = table = Table(connection, self.tensors)
-            place = base64.b64encode(bytes(table.slot)).decode()
-            self.station.tell(connection, self.round, "feed", table=place, has=has, link=link)
+                self._table = table = Table(connection, self.tensors, SHORT - len(has))
+            told = base64.b64encode(has).decode()
+            self.station.tell(connection, self.round, "feed", table=table.parcel.said, has=told, link=link)
         except Error:
             pass  # the source notices that nothing comes, or that the rank is gone
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import ctypes
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ._chain import BRIEF, LOOK, TICK, Member, Report, peer_gone, reason_of, said_in, timed_out
 from ._manifest import Manifest, Tensor
-from ._station import Mail
+from ._station import Mail, Parcel
 from .connection import Connection
 from .errors import Error
 
@@ -44,7 +42,7 @@ class Source(Member):
         self._reasons: list[str] = []
         try:
             try:
-                place = self._prepare(state, piece_bytes)
+                manifest = self._prepare(state, piece_bytes)
             except Exception:
                 with suppress(Error):
                     self._meet()  # they wait for this rank, and are told why it does not begin
@@ -52,10 +50,10 @@ class Source(Member):
             self._meet()
             for rank in [one for one in self.others if one in self.to]:
                 link = self._next_link(rank, self.chain[-1] if self.chain else self.rank)
-                if self.station.try_tell(self.to[rank], self.round, "offer", table=place, **link):
+                if self.station.try_tell(self.to[rank], self.round, "offer", manifest=manifest.said, **link):
                     self.chain.append(rank)
             self.counts = dict.fromkeys(self.chain, -1)
-            self._wait_for_all(place)
+            self._wait_for_all(manifest)
             self.news = dict.fromkeys(self.chain, time.monotonic())
             self._move()
             lost = tuple(one for one in self.others if one not in self.chain)
@@ -70,16 +68,16 @@ class Source(Member):
         finally:
             self.end()
 
-    def _prepare(self, state: Callable[[], dict[str, Tensor]], piece_bytes: int) -> str:
-        """Returns the slot of the manifest, as text."""
+    def _prepare(self, state: Callable[[], dict[str, Tensor]], piece_bytes: int) -> Parcel:
+        """Returns the manifest."""
         tensors = state()
         manifest = Manifest.of(tensors, piece_bytes)
-        text = manifest.to_bytes()
+        data = manifest.to_bytes()
         self.describe(manifest, tensors)
         self.have = list(range(len(self.pieces)))
-        slot = self.station.group.endpoint.advertise(ctypes.create_string_buffer(text, len(text)))  # ends when nobody keeps the slot
-        self.station.offered.append(slot)
-        return base64.b64encode(bytes(slot)).decode()
+        parcel = Parcel(data, self.station.group.endpoint)
+        self.station.offered.append(parcel)
+        return parcel
 
     def _left(self) -> float:
         return max(0.0, self._begin + self.timeout - time.monotonic())
@@ -93,7 +91,7 @@ class Source(Member):
             if connection is not None:
                 self.to[rank] = connection
 
-    def _wait_for_all(self, place: str) -> None:
+    def _wait_for_all(self, manifest: Parcel) -> None:
         waited = set(self.chain)
         while waited := waited & set(self.chain):
             for mail in self._mail():
@@ -106,7 +104,7 @@ class Source(Member):
                     self._handle(mail)
             for rank in self.station.gone({rank: self.to[rank] for rank in self.chain}):
                 link = self._next_link(rank, self._before(rank))
-                again = self.station.reach(rank, self.round, "offer", min(self._left(), BRIEF), table=place, **link)
+                again = self.station.reach(rank, self.round, "offer", min(self._left(), BRIEF), manifest=manifest.said, **link)
                 self._tick()  # the others take a silence of all that time for this one's end
                 if again is None:
                     self._lose(rank)

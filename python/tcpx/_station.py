@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import ctypes
 import json
 import random
 import select
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._foreign import data_of, integer, items, json_of, reading, slot_of, text
 from .connection import Connection
-from .endpoint import Notification
+from .endpoint import Endpoint, Notification
 from .errors import Error, NotFound, PeerGone
 from .rendezvous import Group
 from .slot import Slot
@@ -22,7 +24,7 @@ from .slot import Slot
 if TYPE_CHECKING:
     from ._publication import Publication
 
-__all__ = ["Mail", "Station", "piece_note"]
+__all__ = ["SHORT", "Mail", "Parcel", "Station", "piece_note"]
 
 _NAME = "tcpx.weights"
 #: Comes with the bytes of a piece: magic, round, piece, and by how many writes the piece comes.
@@ -30,16 +32,40 @@ _PIECE = struct.Struct("<4sQII")
 _PIECE_MAGIC = b"TXWP"
 #: Messages for other rounds that are kept; a rank is ahead of another by one or two.
 _MOST_KEPT = 1024
+#: Bytes that travel in a message: a third more as its text, for which a notification has room (NotifyMsg in include/tcpx/endpoint.h).
+SHORT = 256 << 10
+
+
+class Parcel:
+    """Bytes that a message gives to another rank: itself where they are short, else as a slot, for as long as somebody keeps this.
+
+    owner: advertises the slot. said: what the message has.
+    """
+
+    def __init__(self, data: bytes, owner: Connection | Endpoint, short: int = SHORT) -> None:
+        self.slot = None if len(data) <= short else owner.advertise(ctypes.create_string_buffer(data, len(data)))
+        self.said = _text_of(data) if self.slot is None else [_text_of(bytes(self.slot))]
+
+    @staticmethod
+    def read(said: Any) -> memoryview | Slot:
+        """The bytes, or where they are to be read from."""
+        return slot_of(*items(said, 1)) if isinstance(said, list) else memoryview(data_of(said))
+
+
+def _text_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
 #: What messages say, by their kind; see `tcpx._chain`.
 _REASON: dict[str, Callable[[Any], Any]] = {"code": text, "text": text, "rank": integer}
 _KINDS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "tick": {},
-    "offer": {"table": slot_of, "rank": integer, "link": integer},
+    "offer": {"manifest": Parcel.read, "rank": integer, "link": integer},
     "ready": {},
     "failed": _REASON,
     "abort": _REASON,
     "after": {"rank": integer, "link": integer, "dropped": bool},
-    "feed": {"table": slot_of, "has": data_of, "link": integer},
+    "feed": {"table": Parcel.read, "has": data_of, "link": integer},
     "count": {"nbytes": integer},
     "gone": {"link": integer},
     "end": {"lost": lambda value: tuple(map(integer, items(value)))},
@@ -71,7 +97,7 @@ class Station:
         self.lock = threading.Lock()
         self.published: dict[str, Publication] = {}
         #: Manifests of the last rounds: a rank may still be reading that of one which another rank has made fail.
-        self.offered: deque[Slot] = deque(maxlen=2)
+        self.offered: deque[Parcel] = deque(maxlen=2)
         self._rounds = 0
         self._ended: dict[int, int] = {}
         self._inbox: deque[Notification] = deque()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import multiprocessing
 import os
 import signal
@@ -17,9 +18,10 @@ from ranks import LIMIT, Ranks, join_here
 
 import tcpx
 from tcpx import _source, weights
-from tcpx._feed import Table
+from tcpx._feed import Feed, Table
 from tcpx._manifest import Manifest, tensors_of
-from tcpx._station import Mail
+from tcpx._station import SHORT, Mail, Parcel
+from tcpx.connection import Connection
 from tcpx.rendezvous import Group
 
 np = pytest.importorskip("numpy")
@@ -256,16 +258,19 @@ def test_a_broadcast_longer_than_its_timeout_keeps_receivers_that_get_on(
         monkeypatch.undo()
 
 
-def test_a_rank_whose_connection_has_ended_here_does_not_end_the_round(tmp_path: Path) -> None:
-    """A thread that lets in a new process of a rank ends the connection of the one before at any moment."""
+@pytest.mark.parametrize("short", [0, SHORT])
+def test_a_rank_whose_connection_has_ended_here_does_not_end_the_round(tmp_path: Path, short: int) -> None:
+    """A thread that lets in a new process of a rank ends the connection of the one before at any moment, as well before its table
+    is read as when it came with the message."""
     with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
         source, before = _source.Source(weights.station_of(first), LIMIT, 1, None), second.part("weights").connection(0, LIMIT)
         tensors = tensors_of(state_of(1))
         source.describe(Manifest.of(tensors, 1 << 20), tensors)
-        table = Table(before, list(tensors.values()))
+        source.have = list(range(len(source.pieces)))
+        table = Table(before, list(tensors.values()), short)
         ended = first.part("weights").connection(1, LIMIT)
         first.part("weights").drop(1, ended)
-        body = {"table": table.slot, "has": bytes(len(source.pieces)), "link": 1}
+        body = {"table": Parcel.read(table.parcel.said), "has": bytes(len(source.pieces)), "link": 1}
         source.begin_feed(Mail(1, ended, 1, "feed", body))
         assert source.advance_feed() is None and source.feed is None
         with pytest.raises(tcpx.PeerGone):
@@ -298,7 +303,12 @@ def test_a_manifest_is_bounded_by_what_it_can_name(tmp_path: Path, monkeypatch: 
         b'{"round": 1, "kind": "count", "nbytes": -1}',
         b'{"round": 1, "kind": "after", "rank": 7, "link": 1, "dropped": false}',
         b'{"round": 1, "kind": "feed", "table": {}, "has": "", "link": 1}',
-        b'{"round": 1, "kind": "feed", "table": "AAAA", "has": "", "link": 1}',
+        b'{"round": 1, "kind": "feed", "table": 7, "has": "", "link": 1}',
+        b'{"round": 1, "kind": "feed", "table": "A", "has": "", "link": 1}',
+        b'{"round": 1, "kind": "feed", "table": ["AAAA"], "has": "", "link": 1}',
+        b'{"round": 1, "kind": "feed", "table": [], "has": "", "link": 1}',
+        b'{"round": 1, "kind": "offer", "manifest": "", "rank": 7, "link": 1}',
+        b'{"round": 1, "kind": "offer", "manifest": ""}',
         b'{"round": 1, "kind": "end", "lost": {"1": 2}}',
         b'{"round": 1, "kind": "end", "lost": [1e999]}',
         b'{"round": 1, "kind": []}',
@@ -345,8 +355,8 @@ def test_a_rank_that_is_asked_before_it_has_called_feeds_later(tmp_path: Path) -
     assert Ranks(tmp_path, 3, _asked_early).values() == [True, True, True]
 
 
-def _counted(group: Group) -> Counter[str]:
-    """Messages that come to this rank in one broadcast, by kind."""
+def _counted(group: Group, count: int) -> tuple[Counter[str], int]:
+    """Messages that come to this rank in a broadcast of that many tensors, by kind, and what it reads."""
     station = weights.station_of(group)
     kinds: Counter[str] = Counter()
     read = station._read
@@ -357,16 +367,62 @@ def _counted(group: Group) -> Counter[str]:
         return mail
 
     station._read = counting  # type: ignore[method-assign]
-    state = state_of(group.rank)
+    reads = []
+    for name in ("read", "read_async"):
+        setattr(Connection, name, lambda *arguments, of=getattr(Connection, name), **more: reads.append(1) or of(*arguments, **more))
+    state = {f"layer.{i:064}": np.full(3, i if group.rank == 0 else -1) for i in range(count)}
     weights.broadcast(state, 0, group=group, timeout=LIMIT)
-    assert is_of(state, 0)
-    return kinds
+    assert all((array == i).all() for i, array in enumerate(state.values()))
+    return kinds, len(reads)
 
 
-def test_a_chain_that_loses_nobody_is_told_once(tmp_path: Path) -> None:
-    """Each receiver hears of the rank before it in the offer, and asks it at once."""
-    for rank, kinds in enumerate(Ranks(tmp_path, 3, _counted).values()):
+@pytest.mark.parametrize(("count", "reads"), [(8, [0, 0, 0]), (5000, [1, 2, 1])])
+def test_a_chain_that_loses_nobody_is_told_once(tmp_path: Path, count: int, reads: list[int]) -> None:
+    """Each receiver hears of the rank before it in the offer, and asks it at once. Manifest and table come with the messages, but long
+    ones are read: the manifest by each receiver, the table by the rank before each."""
+    said = Ranks(tmp_path, 3, _counted, count).values()
+    for rank, (kinds, _) in enumerate(said):
         assert kinds["after"] == 0 and kinds["feed"] == (1 if rank < 2 else 0), (rank, kinds)
+    assert [read for _, read in said] == reads
+
+
+@pytest.mark.parametrize(
+    ("manifest", "error"),
+    [
+        (7, "Protocol"),
+        ("[]", "Protocol"),  # no base64
+        ([], "Protocol"),
+        (["AAAA"], "Protocol"),
+        ([["AAAA"]], "Protocol"),
+        ({"AAAA": 1}, "Protocol"),
+        (base64.b64encode(b"[1, []]").decode(), "Protocol"),
+        (base64.b64encode(b"[" * 1000).decode(), "Protocol"),
+        (base64.b64encode(b"\xff").decode(), "Protocol"),
+        (base64.b64encode(b" " * (70 << 10)).decode(), "Mismatch"),
+    ],
+)
+def test_a_manifest_that_is_none_ends_the_round(tmp_path: Path, manifest: Any, error: str) -> None:
+    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
+        station = weights.station_of(first)
+        weights.station_of(second)
+        number = station.begin_round()
+        to = station.reach(1, number, "offer", LIMIT, manifest=manifest, rank=0, link=1)
+        assert to is not None
+        took, why = _call(second, {"w": np.zeros(1, np.uint8)})
+        assert why.startswith(error) and took < AT_ONCE, why
+
+
+@pytest.mark.parametrize("table", [b"", b"x", bytes(64), bytes(66), bytes(65), b"\1" * 65])
+def test_a_table_that_is_none_is_our_error(tmp_path: Path, table: bytes) -> None:
+    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
+        second.part("weights")
+        source = _source.Source(weights.station_of(first), LIMIT, 1, None)
+        tensors = tensors_of({"w": np.zeros(1, np.uint8)})
+        source.describe(Manifest.of(tensors, 1 << 20), tensors)
+        connection = first.part("weights").connection(1, LIMIT)
+        with pytest.raises(tcpx.Protocol, match="rank 1"):
+            Feed(1, 1, connection, memoryview(table), [], list(tensors.values()), source.pieces, LIMIT, 1).advance()
+        source.end()
 
 
 @pytest.mark.parametrize("anew", [False, True])
