@@ -1,5 +1,5 @@
-// docs/api.md against the public headers: every call has an entry, every entry is a public name, and its samples are parts of
-// programs that are compiled.
+// docs/api.md against the public headers: every call has an entry, and every entry is a public name. Its samples, and those of the
+// tour in docs/cpp.md, are parts of programs that are compiled.
 //
 // An entry is a row of a table whose first cell names it, or several, as `declarations` does. A call's row has four cells, all
 // filled: name, purpose, errors, threads.
@@ -20,7 +20,7 @@ namespace {
 
 using testing::code_spans, testing::declarations, testing::kRoot, testing::prose_lines, testing::read_file;
 using Names = std::set<std::string>;
-constexpr char kApi[] = "docs/api.md";
+constexpr char kApi[] = "docs/api.md", kTour[] = "docs/cpp.md";
 /// Macros with which the headers mark exports; nothing for applications.
 const Names kNotForApplications = {"TCPX_API",
                                    "TCPX_CLASS_API",
@@ -220,10 +220,12 @@ TEST(Api, SamplesArePartsOfProgramsThatAreCompiled) {
     }
   }
   programs += unindented(read_file(kRoot / "tests/c_api_c99.c"));
-  const std::vector<std::string> samples = samples_of(read_file(kRoot / kApi), {"c", "cpp"});
-  EXPECT_GE(samples.size(), 5u);
-  for (const std::string& sample : samples)
-    EXPECT_NE(programs.find(unindented(sample)), std::string::npos) << kApi << ": no program has\n" << sample;
+  for (const char* page : {kApi, kTour}) {
+    const std::vector<std::string> samples = samples_of(read_file(kRoot / page), {"c", "cpp"});
+    EXPECT_GE(samples.size(), 5u) << page;
+    for (const std::string& sample : samples)
+      EXPECT_NE(programs.find(unindented(sample)), std::string::npos) << page << ": no program has\n" << sample;
+  }
 }
 
 }  // namespace
