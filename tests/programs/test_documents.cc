@@ -35,7 +35,7 @@ constexpr size_t kWidth = 160;
 /// The path a code span names, from the root; "" for anything else. "./run.sh --flag" names run.sh.
 std::string our_path(const std::string& span) {
   static const std::regex kPath(
-      R"(^(\./)?((?:\.ci|base|cmake|device|docs|endpoint|examples|include|measure|net|programs|python|rx|scripts|tests|transfer)/[A-Za-z0-9_./-]+)(?: .*)?$)");
+      R"(^(\./)?((?:\.ci|base|cmake|device|docs|endpoint|examples|include|integrations|lanes|measure|net|programs|python|rx|scripts|tests|transfer|wire)/[A-Za-z0-9_./-]+)(?: .*)?$)");
   static const std::regex kRootFile(R"(^\./([A-Za-z0-9_.-]+)(?: .*)?$)");
   std::smatch match;
   if (std::regex_match(span, match, kPath)) return match[2];
@@ -178,6 +178,8 @@ constexpr char kUpdate[] = "run scripts/update_env_doc.sh";
 
 TEST(DocumentChecker, PathsAreToldFromOtherCode) {
   EXPECT_EQ(our_path("net/soft/wire.h"), "net/soft/wire.h");
+  EXPECT_EQ(our_path("wire/messages.h"), "wire/messages.h");
+  EXPECT_EQ(our_path("lanes/no_such_file.h"), "lanes/no_such_file.h");
   EXPECT_EQ(our_path("./run_tcpx_test.sh transfer"), "run_tcpx_test.sh");
   EXPECT_EQ(our_path("scripts/run_tests.sh --label host"), "scripts/run_tests.sh");
   EXPECT_EQ(our_path("torvalds/linux: net/core/devmem.c"), "");
