@@ -19,6 +19,9 @@ namespace {
 
 constexpr Duration kLongestPatience = std::chrono::seconds(1);
 
+// A listener waits longer than this for a hello (net/soft/listener.cc).
+constexpr Duration kLongSilence = std::chrono::seconds(1);
+
 // Messages go to the socket that takes them first. Over a path that has little room one socket's buffer would take megabytes that it
 // cannot send before long, and later messages would wait for them, while the others have nothing to send.
 constexpr int kUnsentBytes = 512 * 1024;
@@ -62,8 +65,10 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
   connector->race(connector->sockets_.front(), connector->targets_);
   // The data interface may not reach the network of a control interface: control sockets then leave from ours, or from the address
   // the kernel chooses.
-  if (!listener.control_addresses.empty())
-    connector->race(connector->sockets_.back(), targets_of(listener.control_addresses, control_sources, ""));
+  if (!listener.control_addresses.empty()) {
+    connector->control_targets_ = targets_of(listener.control_addresses, control_sources, "");
+    connector->race(connector->sockets_.back(), connector->control_targets_);
+  }
   for (Socket& socket : connector->sockets_) TCPX_RETURN_IF_ERROR(connector->connect(socket));
   return connector;
 }
@@ -104,6 +109,16 @@ Result<bool> Connector::move(Socket& socket) {
   return true;
 }
 
+// Who refuses a hello says so, and what is no listener of ours closes soon.
+Status Connector::begin_again(Socket& socket, const Status& why) {
+  const bool closed_late = Clock::steady().now() - socket.connected_at >= kLongSilence && socket.moved == 0;
+  if (why.code() != Code::kPeerGone || !closed_late) return why;
+  log(LogLevel::kInfo, "tcpx-soft: ", why.to_string(), ": that socket to ", peer(), " connects again");
+  socket.fd.reset();
+  race(socket, &socket == &sockets_.back() && !control_targets_.empty() ? control_targets_ : targets_);
+  return connect(socket);
+}
+
 Status Connector::connect(Socket& socket) {
   if (socket.step == Step::kFollows && found_) race(socket, targets_);
   if (socket.step != Step::kConnects) return Status::ok();
@@ -111,6 +126,7 @@ Status Connector::connect(Socket& socket) {
   if (!socket.fd) return Status::ok();
   socket.race.reset();
   socket.step = Step::kSaysHello;
+  socket.connected_at = Clock::steady().now();
   TCPX_RETURN_IF_ERROR(set_no_delay(socket.fd.get()));
   TCPX_RETURN_IF_ERROR(limit_unsent(socket.fd.get(), kUnsentBytes));
   if (found_ || &socket != &sockets_.front()) return Status::ok();
@@ -136,12 +152,14 @@ Status Connector::advance(Socket& socket) {
   TCPX_RETURN_IF_ERROR(connect(socket));
   if (socket.step == Step::kSaysHello) {
     const auto said = move(socket);
-    if (!said.is_ok() || !*said) return said.status();
+    if (!said.is_ok()) return begin_again(socket, said.status());
+    if (!*said) return Status::ok();
     socket.step = Step::kListens;
   }
   if (socket.step == Step::kListens) {
     const auto heard = move(socket);
-    if (!heard.is_ok() || !*heard) return heard.status();
+    if (!heard.is_ok()) return begin_again(socket, heard.status());
+    if (!*heard) return Status::ok();
     TCPX_ASSIGN_OR_RETURN(const auto answer, decode_hello_answer(socket.answer));
     if (!answer.accepted || answer.connection != connection_) {
       return Status(Code::kPeerGone, "connect", concat("refused by the listener at ", peer()));

@@ -19,7 +19,8 @@ namespace tcpx::soft {
 ///
 /// Of several addresses of the listener the first data socket finds the one that answers, and the others follow. A network that is away for
 /// a moment, and ports that are used up, end a socket's connect but not the attempt: that socket connects again, after a pause, until
-/// the deadline, or for kRefusalPatience when it is refused.
+/// the deadline, or for kRefusalPatience when it is refused. So does one whose hello took so long, over a network that loses packets,
+/// that the listener has taken it for a stranger.
 class Connector {
  public:
   /// `sources` are the local addresses to bind, and `control_sources` those of the control socket when the listener has control
@@ -44,6 +45,7 @@ class Connector {
     std::optional<ConnectRace> race;  // kConnects
     Step step = Step::kFollows;
     size_t moved = 0;  // bytes of the record of this step
+    TimePoint connected_at;
     std::array<std::byte, kHelloBytes> hello{};
     std::array<std::byte, kHelloAnswerBytes> answer{};
   };
@@ -53,14 +55,16 @@ class Connector {
   void race(Socket& socket, const std::vector<ConnectRace::Target>& targets);
   Status connect(Socket& socket);
   Result<bool> move(Socket& socket);
+  Status begin_again(Socket& socket, const Status& why);
   std::string peer() const;
 
   HandleInfo listener_;
   Deadline deadline_;
   uint64_t connection_ = 0;
-  std::vector<ConnectRace::Target> targets_;  // of the data sockets; one once the first of them has found it
+  std::vector<ConnectRace::Target> targets_;          // of the data sockets; one once the first of them has found it
+  std::vector<ConnectRace::Target> control_targets_;  // of the control socket; none: those of the data sockets
   bool found_ = false;
-  std::string nic_;  // that data sockets are to leave by
+  std::string nic_;              // that data sockets are to leave by
   std::vector<Socket> sockets_;  // the control socket last
 };
 

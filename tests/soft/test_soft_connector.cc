@@ -3,12 +3,18 @@
 
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "net/abi/nccl_net_common.h"
 #include "tests/support/own_network.h"
@@ -73,6 +79,54 @@ TEST(SoftConnector, ADataSocketTakesLittleThatItCannotSend) {
     ASSERT_EQ(::getsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, &length), 0);
     EXPECT_EQ(bytes, 512 * 1024);
   }
+}
+
+/// A listener by hand, on a thread: it closes the first connection without an answer, `pause` after its hello, and answers `answers`
+/// others. @return the numbers of their sockets
+std::future<std::set<uint32_t>> listen_by_hand(int listener, milliseconds pause, size_t answers) {
+  return std::async(std::launch::async, [=] {
+    std::set<uint32_t> answered;
+    uint64_t connection = 0;
+    std::vector<UniqueFd> kept;
+    for (size_t i = 0; i <= answers; ++i) {
+      pollfd entry{listener, POLLIN, 0};
+      if (::poll(&entry, 1, 5000) != 1) break;
+      UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+      std::array<std::byte, kHelloBytes> record;
+      EXPECT_OK(recv_all(fd.get(), record, soon()));
+      const Hello hello = must(decode_hello(record));
+      if (i == 0) {
+        connection = hello.connection;
+        std::this_thread::sleep_for(pause);
+        continue;
+      }
+      EXPECT_EQ(hello.connection, connection) << "it is the same attempt";
+      std::array<std::byte, kHelloAnswerBytes> answer;
+      encode_hello_answer({.connection = connection, .accepted = true}, answer);
+      EXPECT_OK(send_all(fd.get(), answer, soon()));
+      answered.insert(hello.socket_index);
+      kept.push_back(std::move(fd));
+    }
+    return answered;
+  });
+}
+
+// Its hello, or the answer, was lost for so long that the listener has taken it for a stranger.
+TEST(SoftConnector, ASocketThatIsClosedAfterALongSilenceConnectsAgain) {
+  const Absent listener;
+  ASSERT_EQ(::listen(listener.fd.get(), 8), 0);
+  auto answered = listen_by_hand(listener.fd.get(), milliseconds(1100), 2);
+  const auto connected = connect_to_listener(listener.info, {SocketAddress::loopback(0)}, soon());
+  EXPECT_TRUE(connected.is_ok()) << connected.status().to_string();
+  EXPECT_EQ(answered.get(), (std::set<uint32_t>{0, 1}));
+}
+
+TEST(SoftConnector, ASocketThatIsClosedAtOnceIsNot) {
+  const Absent listener;
+  ASSERT_EQ(::listen(listener.fd.get(), 8), 0);
+  auto answered = listen_by_hand(listener.fd.get(), milliseconds(0), 0);
+  const auto connected = connect_to_listener(listener.info, {SocketAddress::loopback(0)}, soon());
+  EXPECT_EQ(connected.status().code(), Code::kPeerGone) << connected.status().to_string();
 }
 
 TEST(SoftConnector, APortIsWaitedFor) {
