@@ -20,8 +20,8 @@ namespace tcpx {
 namespace {
 
 constexpr size_t kSmallBufferBytes = 64u << 10;  // a quiet stream keeps at most this
-constexpr size_t kReadBytes = 256u << 10;        // read at once by a busy one
-constexpr size_t kReadPerCall = 1u << 20;        // so that one stream does not hold up the others
+constexpr size_t kReadBytes = 256u << 10;        // a busy stream reads this much at once
+constexpr size_t kReadPerCall = 1u << 20;        // bounded, so that one stream does not hold up the others
 // The kernel asks an idle peer once a second. check_alive decides sooner whether it has been silent too long, so the kernel gives up
 // as late as it can.
 constexpr KeepAlive kKeepAlive{.idle = std::chrono::seconds(1), .interval = std::chrono::seconds(1), .probes = 127};
@@ -32,7 +32,7 @@ bool is_tcp(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == IPPROTO_TCP;
 }
 
-// An idle stream is looked at all the time; it needs no buffer for that. Data, the end and errors count, and stay for recv.
+// Lets an idle stream be checked without a buffer. True for data, the end of the stream and errors, all of which stay for recv.
 bool has_something(int fd) {
   pollfd entry{fd, POLLIN, 0};
   return ::poll(&entry, 1, 0) != 0;
@@ -103,7 +103,7 @@ bool ControlStream::takes_frames() {
   return status_.is_ok() && send_error_.is_ok();
 }
 
-// @return bytes that it took, may be 0
+// @return bytes taken, may be 0
 Result<size_t> ControlStream::hand_over(std::span<const std::byte> bytes) {
   if (shared_) return shared_->write(bytes);
   ssize_t n = 0;
@@ -114,7 +114,7 @@ Result<size_t> ControlStream::hand_over(std::span<const std::byte> bytes) {
   return stream_error("send control frame", errno);
 }
 
-// @return bytes that there were, may be 0; kPeerGone without an errno: the end
+// @return bytes read, may be 0; kPeerGone without an errno at the end of the stream
 Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
   if (shared_) return shared_->read(room);
   ssize_t n = 0;
@@ -161,7 +161,7 @@ void ControlStream::make_room(size_t bytes) {
   incoming_end_ = kept;
 }
 
-// With a buffer a read tells the same for less.
+// Once there is a buffer, recv answers the same question in one system call less.
 bool ControlStream::may_read() {
   if (shared_) return shared_->has_something();
   return socket_ && (incoming_ || has_something(socket_.get()));
@@ -186,7 +186,7 @@ bool ControlStream::receive(ControlSink& sink, bool readable) {
     const size_t usual = incoming_peak_ >= kSmallBufferBytes ? kReadBytes : kSmallBufferBytes;
     const size_t wanted = std::max(usual, incoming_wanted_);
     make_room(wanted);
-    // No more than that also in a larger buffer, whose use then shows that it may go.
+    // Even a larger buffer is filled no further, so that its use shows when it can be freed.
     const size_t room = std::min(wanted - incoming_end_, kReadPerCall - total);
     const Result<size_t> taken = take_in({incoming_.get() + incoming_end_, room});
     if (!taken.is_ok()) {
@@ -245,7 +245,7 @@ void ControlStream::free_unused() {
 void ControlStream::check_alive(Duration silence) {
   free_unused();
   if (shared_) shared_->look_at_socket();
-  // The kernel's memory of the time before is not this stream's: nothing was asked then.
+  // Silence from before `attach` does not count: the keep-alive probes were not running yet.
   if (!socket_ || !status_.is_ok() || Clock::steady().now() - attached_at_ < silence) return;
   const std::optional<HostSigns> signs = host_signs(socket_.get());
   if (!signs || !is_silent(*signs, silence)) return;

@@ -1,12 +1,12 @@
-// The kernel's knowledge of the host at the other end of a TCP connection. The kernel there answers for it even when the
-// process does not read, so silence means the host, or the way to it.
+// Tells from the kernel's TCP state whether the host at the other end still answers. The kernel there answers even when the
+// process does not read, so silence means that the host, or the network path to it, is gone.
 //
-// The kernel here asks, and counts what stays without an answer:
+// The kernel here asks, and counts the questions without an answer:
 //   - idle connection: probes, once a second with SO_KEEPALIVE and TCP_KEEPIDLE 1 s, TCP_KEEPINTVL 1 s
 //   - data under way: retransmissions, the first after about 0.2 s, each later one after twice as long
-//   - peer's window shut: probes, also with growing pauses, which a living host answers at length without taking data
-// Every answer makes `since_ack` small and sets the probes to 0. With a shut window answers to retransmissions move nothing, so
-// their count goes on; only probes tell something then.
+//   - peer's window shut: probes with growing pauses; a living host keeps answering them without taking data
+// Every answer resets `since_ack` and the probes. While the window is shut, an answer does not reset the retransmissions, so only
+// the probes count then.
 #pragma once
 
 #include <chrono>
@@ -21,18 +21,19 @@ struct HostSigns {
   std::chrono::milliseconds since_ack{0};   ///< last acknowledgement, also of a probe
   std::chrono::milliseconds since_data{0};  ///< last data
   uint32_t probes = 0;                      ///< sent since the last answer
-  uint32_t retransmits = 0;                 ///< of the oldest data under way, since some was acknowledged
-  bool window_shut = false;                 ///< the peer's window is what data waits for
+  uint32_t retransmits = 0;                 ///< of the oldest data under way, since the last data was acknowledged
+  bool window_shut = false;                 ///< data waits for the peer's TCP window
 };
 
-/// @return nullopt: the kernel does not tell (no TCP socket)
+/// @return nullopt: not a TCP socket, or an older kernel
 std::optional<HostSigns> host_signs(int fd);
 
-/// True when nothing came for `silence` although the kernel has asked. Never true where it has not asked: silence alone proves
-/// nothing. It must have asked again when two seconds of silence were over, so that an outage of so long is survived, however the
-/// pauses fall: the third probe of an idle connection comes after 3 s, the fourth question with growing pauses after 15 times the
-/// first pause, which is 0.2 s at least.
-/// @param silence longer than 3 s, so that the answer to that question has had time to come
+/// True when nothing came for `silence` although the kernel asked. Silence without a question proves nothing.
+///
+/// An outage of two seconds must be survived, however the pauses fall. So at least one question must have been sent after two
+/// seconds of silence: on an idle connection the third probe comes after 3 s; with growing pauses the fourth question comes after
+/// 15 times the first pause, which is at least 0.2 s.
+/// @param silence longer than 3 s, so that the answer to that question had time to come
 bool is_silent(const HostSigns& signs, Duration silence);
 
 }  // namespace tcpx

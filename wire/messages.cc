@@ -20,7 +20,7 @@ struct TypeRow {
   std::string_view name;
   uint32_t longest_payload;
 };
-// From kSend on, in the order of ControlType.
+// In the order of ControlType, from kSend on.
 constexpr TypeRow kTypes[] = {{"send", kMaxControlPayloadBytes},
                               {"send with data", kMaxControlPayloadBytes},
                               {"write", kMaxControlPayloadBytes},
@@ -60,7 +60,7 @@ struct HeaderFields {
   bool begun = false;
 };
 
-// @param append_payload appends it to `out`
+// @param append_payload appends the payload to `out`
 template <class AppendPayload>
 void append_frame(std::vector<std::byte>& out, ControlType type, const HeaderFields& fields, AppendPayload append_payload) {
   const ControlHeader header{.magic = kControlMagic,

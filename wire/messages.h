@@ -1,10 +1,10 @@
-// Frames of a control connection: messages between two endpoints besides the payload of the pipeline. Pure: no socket, no
+// The frames of a control connection: all that two endpoints tell each other, except the bulk data of the lanes. Pure: no socket, no
 // clock.
 //
-// A frame is a header of 40 bytes and a payload, little-endian. Each type has a struct below; `encode` and `decode` say where its
-// fields travel. Numbers of operations are their starter's. One end alone decides the order in which transfers enter the pipeline of
-// a direction, so neither can wait for the other in another order: the data receiver by its Go, or, on an eager link, the data
-// sender by what it begins. The data receiver has the last word on how they are packed.
+// A frame is a header of 40 bytes and a payload, little-endian. Each type has a struct below; the table shows where its fields
+// travel. An operation's number is given by the end that started it. For each direction one end alone decides the order of the
+// transfers, so that the two ends never wait for different ones: the data receiver, by the order of its Gos, or on an eager link
+// the data sender, by the order in which it begins. The data receiver has the last word on how a transfer is packed.
 //
 //   header:          operation  value     bytes      packing   payload
 //   SendFrame        operation  sequence  bytes      packing   OperationCounts, lengths, sources, notification
@@ -26,25 +26,26 @@
 //   UnshareFrame     share      -         gone       -         -
 //   ByeFrame         -          -         -          -         -  (a text is let through and not read)
 //
-// "-" is sent as 0 and not looked at. Frames that begin an operation:
+// "-" is sent as 0 and ignored. Frames that begin an operation, and their answers:
 //
 //   data sender                         data receiver
 //   Send        ->  the n-th send, to meet the n-th receive;   <- Go when they have met
-//   SendData    ->  the same with its data: no answer
-//   Write       ->  ranges that were advertised;               <- Go, and Done when all is in place
-//   WriteData   ->  the same with its data;                    <- Done
-//               <-  Read, ranges that were advertised;         ReadData ->, or Ready -> and Go <-
+//   SendData    ->  a send with its data;                      no answer
+//   Write       ->  names advertised ranges;                   <- Go, and Done when all is in place
+//   WriteData   ->  a write with its data;                     <- Done
+//               <-  Read, names advertised ranges;             ReadData ->, or Ready -> and Go <-
 //
-// Done with an error refuses a Send, Write or Read instead.
+// Done with an error refuses a Send, Write or Read.
 //
-// On an eager link (LinkParts::eager) a Write, a Ready, and a Send of which a Posted has come, may say that their transfer has begun.
-// The receiver then says no Go: it takes the bytes; or it lets them go by unused, and refuses the operation, or says Go to a write that
-// it needs packed in another way or later, which the writer begins anew. A send that has begun is done when it has left, so only
-// who has given its receive up meanwhile refuses it. Of what has not begun, a Begin follows the Go.
+// On an eager link (LinkParts::eager) a transfer can begin without a Go: a Write, a Ready, or a Send for which a Posted has come
+// says that its bytes are already on their way. The receiver takes the bytes and sends no Go. If it cannot use them, it receives and
+// discards them, and then refuses the operation, or sends a Go for a write that it needs packed in another way or later; the writer
+// then starts that write again. A begun send is done when it has left, so it is refused only if its receive was given up in the
+// meantime. A transfer that was not begun starts with a Begin after its Go.
 //
-// Between two endpoints of one host a Send, Write or Ready may say where its bytes lie: its sources. The data receiver may then
-// copy them itself, and says Go with kPulled when it has, which ends a Send and a Read; a Write ends with Done as ever. Where it
-// may not, host memory goes through a ring that both share, after a Go with kShared.
+// Between two endpoints of one host a Send, Write or Ready may say where its bytes lie: its sources. The data receiver can then
+// copy them by itself, and sends a Go with kPulled afterwards, which ends a Send and a Read; a Write ends with Done as usual. What
+// the receiver cannot copy goes through a ring that both share, after a Go with kShared.
 #pragma once
 
 #include <cstddef>
@@ -97,16 +98,16 @@ enum class ControlType : uint8_t {
 inline constexpr uint8_t kLastControlType = static_cast<uint8_t>(ControlType::kPosted);
 std::string_view name_of(ControlType type);
 
-/// Ways to cut the bytes of a transfer for the pipeline.
+/// How the bytes of a transfer travel: packed for the network, or a way on one host.
 enum class Packing : uint8_t {
   kWhole = 0,   ///< one range at both ends: one pipeline transfer
-  kRanges = 1,  ///< range by range (long ones, equal at both ends)
-  kPacked = 2,  ///< the stream of bytes in parcels of kParcelBytes, gathered and scattered
-  kPulled = 3,  ///< of a Go alone: the data receiver has copied it from its sources
-  kShared = 4,  ///< of a Go alone: through the shared bulk ring, range after range
+  kRanges = 1,  ///< one pipeline transfer for each range (long ones, equal at both ends)
+  kPacked = 2,  ///< in parcels of kParcelBytes, gathered and scattered
+  kPulled = 3,  ///< only in a Go: the data receiver has copied the bytes from their sources
+  kShared = 4,  ///< only in a Go: through the ring that both share, range after range
 };
 
-/// Meaning of `operation`, `value`, `bytes` and `packing`: by type, in the table above.
+/// The table above gives the meaning of `operation`, `value`, `bytes` and `packing` for each type.
 struct ControlHeader {
   uint16_t magic;
   uint8_t version;
@@ -123,14 +124,14 @@ struct ControlHeader {
 static_assert(sizeof(ControlHeader) == 40 && std::is_trivially_copyable_v<ControlHeader> &&
               offsetof(ControlHeader, payload_bytes) == 8 && offsetof(ControlHeader, operation) == 16 &&
               offsetof(ControlHeader, value) == 24 && offsetof(ControlHeader, bytes) == 32);
-/// Magic, version, type, packing, and that the payload is no longer than one of this type can be. Reserved fields are ignored.
-/// @return kProtocol naming what is wrong; kUnsupported naming both versions when it is another than kControlVersion
+/// Checks magic, version, type, packing, and the longest payload of this type. Reserved fields are ignored.
+/// @return kProtocol naming what is wrong; kUnsupported naming both versions if the version is not kControlVersion
 Status check_header(const ControlHeader& header);
 
 /// Flag of a Send, Write or Ready: its transfer has begun (OperationFrame::begun).
 inline constexpr uint16_t kBegunFlag = 1;
 
-/// A range of a write or read, by advertisement.
+/// A range of advertised memory that a write or read names.
 struct WireRange {
   SlotId slot;
   uint64_t offset;
@@ -138,7 +139,7 @@ struct WireRange {
 };
 static_assert(sizeof(WireRange) == 32 && std::is_trivially_copyable_v<WireRange>);
 
-/// The place of a stretch of an operation's bytes in the memory of the data sender, for a peer of the same host.
+/// Tells a peer of the same host where part of an operation's bytes lies in the data sender's memory.
 struct WireSource {
   uint64_t share;    ///< kHostMemory, the number of a ShareFrame, or kHiddenMemory
   uint64_t address;  ///< in the sender's process; 0 for kHiddenMemory
@@ -146,13 +147,13 @@ struct WireSource {
 };
 static_assert(sizeof(WireSource) == 24 && std::is_trivially_copyable_v<WireSource>);
 inline constexpr uint64_t kHostMemory = 0;
-/// Memory that the receiver gets at in no way of its own: the sender can put it into the shared bulk ring. Such a source is the only one.
+/// Memory that the receiver cannot read, but that the sender can put into the ring. An operation with such a source has no other.
 inline constexpr uint64_t kHiddenMemory = UINT64_MAX;
 inline constexpr uint32_t kMaxWireSources = kMaxWireRanges;
 /// Shares that one end may have at once.
 inline constexpr size_t kMaxShares = 4096;
 
-/// Front of an operation's payload: how much of what follows. The data has what is left.
+/// The start of an operation's payload: how many of each item follow. The rest of the payload is data.
 struct OperationCounts {
   uint32_t lengths;            ///< at most kMaxWireRanges
   uint32_t ranges;             ///< at most kMaxWireRanges
@@ -167,13 +168,13 @@ static_assert(sizeof(OperationCounts) + kMaxWireRanges * sizeof(WireRange) + kMa
                   kMaxNotifyNameBytes + kMaxNotifyTextBytes + kMaxInlineBytes <=
               kMaxControlPayloadBytes);
 
-/// Values as they lie in a frame, at any alignment. A view.
+/// View of values in a frame, at any alignment.
 template <class T>
 class WireArray {
  public:
   WireArray() = default;
   WireArray(const std::vector<T>& values) : bytes_(std::as_bytes(std::span(values))) {}  // NOLINT: as span does
-  /// @param bytes a multiple of those of T
+  /// @param bytes a multiple of sizeof(T)
   explicit WireArray(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   size_t size() const { return bytes_.size() / sizeof(T); }
@@ -194,17 +195,17 @@ class WireArray {
   std::span<const std::byte> bytes_;
 };
 
-/// Ways of one host.
+/// True for the ways between two endpoints of one host.
 inline bool is_on_host(Packing packing) {
   return packing == Packing::kPulled || packing == Packing::kShared;
 }
-/// The best of these for bytes with such sources. kWhole: none
+/// The best way on one host for bytes with these sources. kWhole: none
 inline Packing way_on_host(const WireArray<WireSource>& sources) {
   if (sources.empty()) return Packing::kWhole;
   return sources.size() == 1 && sources[0].share == kHiddenMemory ? Packing::kShared : Packing::kPulled;
 }
 
-/// A Go may name this way of one host for bytes of which that one is the best: what can be pulled can be sent through the ring.
+/// True if a Go may name `way` for bytes whose best way on one host is `best`: what can be pulled can also go through the ring.
 inline bool is_offered(Packing way, Packing best) {
   return way == best || (way == Packing::kShared && best == Packing::kPulled);
 }
@@ -214,123 +215,123 @@ struct NotifyText {
   std::string_view name, text;
 };
 
-// The frames. All are views: a decoded one is valid as long as the payload it was decoded from. Lengths and ranges number at most
-// kMaxWireRanges, data has at most kMaxInlineBytes.
+// The frames. All are views: a decoded one is valid as long as the payload it was decoded from. There are at most kMaxWireRanges
+// lengths and ranges, and at most kMaxInlineBytes of data.
 
-/// A frame that begins an operation. A type has only the fields that the table above gives it; the others stay empty.
+/// A frame that begins an operation. Fields that the table above does not give to this type stay empty.
 template <ControlType type>
 struct OperationFrame {
   static constexpr ControlType kType = type;
   uint64_t operation = 0;
   uint64_t sequence = 0;              ///< the n-th send of the connection, from 0
-  uint64_t bytes = 0;                 ///< of the transfer; `encode` takes those of `data` where there is some
-  Packing packing = Packing::kWhole;  ///< as its starter would like it; a write with kWhole has one range
-  bool begun = false;                 ///< of a send or write: its bytes are on their way already, packed so
-  WireArray<uint64_t> lengths;        ///< with kRanges alone: bytes of each, `bytes` together
-  WireArray<WireRange> ranges;        ///< `bytes` together
-  WireArray<WireSource> sources;      ///< of a send or write: `bytes` together, or none: through the pipeline
+  uint64_t bytes = 0;                 ///< of the transfer; with data, `encode` uses the size of `data` instead
+  Packing packing = Packing::kWhole;  ///< the starter's wish; a write with kWhole has one range
+  bool begun = false;                 ///< send or write: its bytes are already on their way, packed as `packing` says
+  WireArray<uint64_t> lengths;        ///< only with kRanges: bytes of each range, adding up to `bytes`
+  WireArray<WireRange> ranges;        ///< adding up to `bytes`
+  WireArray<WireSource> sources;      ///< send or write: adding up to `bytes`; empty: over the network
   std::optional<NotifyText> notify;   ///< delivered when the data is in place
   std::span<const std::byte> data;
 };
-using SendFrame = OperationFrame<ControlType::kSend>;            ///< data sender: announces what goes through the pipeline
-using SendDataFrame = OperationFrame<ControlType::kSendData>;    ///< data sender: done when it has left
-using WriteFrame = OperationFrame<ControlType::kWrite>;          ///< data sender: announces what goes through the pipeline
-using WriteDataFrame = OperationFrame<ControlType::kWriteData>;  ///< data sender
+using SendFrame = OperationFrame<ControlType::kSend>;            ///< data sender: offers a send that a lane will move
+using SendDataFrame = OperationFrame<ControlType::kSendData>;    ///< data sender: an inline send, done when it has left
+using WriteFrame = OperationFrame<ControlType::kWrite>;          ///< data sender: offers a write that a lane will move
+using WriteDataFrame = OperationFrame<ControlType::kWriteData>;  ///< data sender: an inline write
 using ReadFrame = OperationFrame<ControlType::kRead>;            ///< data receiver: asks for a read
-/// Data sender: a short read is answered with its data.
+/// Data sender: answers a short read with its data.
 struct ReadDataFrame {
   static constexpr ControlType kType = ControlType::kReadData;
   uint64_t operation = 0;
   std::span<const std::byte> data;
 };
-/// Data sender: a read can be served through the pipeline.
+/// Data sender: offers the bytes of a long read.
 struct ReadyFrame {
   static constexpr ControlType kType = ControlType::kReady;
   uint64_t operation = 0;
-  uint64_t bytes = 0;                 ///< of the sources together
-  Packing packing = Packing::kWhole;  ///< kPacked: it has to be; else the receiver asks preferred_packing of its own ranges
-  bool begun = false;                 ///< its bytes are on their way already, packed so
-  WireArray<WireSource> sources;      ///< none: through the pipeline
+  uint64_t bytes = 0;                 ///< sum of the sources
+  Packing packing = Packing::kWhole;  ///< kPacked: no other is possible; else the receiver uses preferred_packing of its ranges
+  bool begun = false;                 ///< its bytes are already on their way, packed as `packing` says
+  WireArray<WireSource> sources;      ///< empty: over the network
 };
-/// Data receiver: both ends give the transfer to the pipeline, or to the shared ring with kShared, in the order of these; or, with
-/// kPulled, it has all of it. On an eager link the pipeline takes transfers in the order in which the data sender begins them.
+/// Data receiver: names the way. Both ends give the transfer to that lane, in the order of their Gos; with kPulled the receiver
+/// already has all bytes. On an eager link the network takes transfers in the order in which the data sender begins them.
 struct GoFrame {
   static constexpr ControlType kType = ControlType::kGo;
   uint64_t operation = 0;
-  bool of_read = false;               ///< a read of the one who says this; else a send or write of the one who hears it
-  Packing packing = Packing::kWhole;  ///< as it will travel
+  bool of_read = false;               ///< a read of this frame's sender; else a send or write of its receiver
+  Packing packing = Packing::kWhole;  ///< how the bytes will travel
 };
-/// Data sender on an eager link: the transfer of which a Go has come is the next of the pipeline.
+/// Data sender on an eager link: a transfer that got a Go is now the next in the pipeline.
 struct BeginFrame {
   static constexpr ControlType kType = ControlType::kBegin;
   uint64_t operation = 0;
-  bool of_read = false;  ///< a read of the one who hears this; else a send or write of the one who says it
+  bool of_read = false;  ///< a read of this frame's receiver; else a send or write of its sender
 };
-/// Data receiver on an eager link: the receive for that send is posted, so that the send may begin without a Go; of 0 bytes: it was
+/// Data receiver on an eager link: the receive for that send is posted, so the send may begin without a Go. 0 bytes: the receive was
 /// given up.
 struct PostedFrame {
   static constexpr ControlType kType = ControlType::kPosted;
   uint64_t sequence = 0;
   uint64_t bytes = 0;
-  Packing packing = Packing::kWhole;  ///< kWhole: of one range; or kPacked
+  Packing packing = Packing::kWhole;  ///< kWhole (the receive has one range) or kPacked
 };
-/// Data receiver: a write is in place, or a send, write or read is refused. Data sender: a read is refused.
+/// Data receiver: a write is in place, or a send or write is refused. Data sender: a read is refused.
 struct DoneFrame {
   static constexpr ControlType kType = ControlType::kDone;
   uint64_t operation = 0;
   Status status;  ///< decoded: its operation is "peer reported", its text bounded and printable; kProtocol for an unknown code
 };
-/// Its starter has given up an operation.
+/// The starter of an operation gives it up.
 struct CancelFrame {
   static constexpr ControlType kType = ControlType::kCancel;
   enum class What : uint8_t {
-    kReadOrUntold,  ///< a read that was told to be ready; else a send that was not announced, whose place stays empty
-    kSend,          ///< that was announced: the one who hears this knows of it and answers
-    kWrite,         ///< that was announced: it is refused when it has not begun, and else goes on
-    kGone,          ///< a write that had begun, and has ended: no Begin follows the Go of the one who hears this
+    kReadOrUntold,  ///< a read that got a Ready; else a send that was not announced, whose place in the order stays empty
+    kSend,          ///< a send that was announced: the peer answers
+    kWrite,         ///< a write that was announced: refused if it has not begun, otherwise it goes on
+    kGone,          ///< a begun write that has ended: the peer's Go for it gets no Begin
   };
   uint64_t operation = 0;
   uint64_t sequence = 0;  ///< of a send
   What what = What::kReadOrUntold;
 };
-/// Nothing is held any more of so much of what the one who hears this has said (credit_windows.h). Of nothing, without a size: the
-/// one who says this has no room in that window of the other's, and asks for a larger one.
+/// Gives back `bytes` of a window: they are held no longer (credit_windows.h). With 0 bytes and size 0 it is an ask: the sender of
+/// this frame has no room in that window of its peer and wants a larger one.
 struct CreditFrame {
   static constexpr ControlType kType = ControlType::kCredit;
   Window window = Window::kSends;
   uint64_t bytes = 0;
-  uint64_t size = 0;  ///< of the window from now on; 0: as before
+  uint64_t size = 0;  ///< of the window from now on; 0: unchanged
 };
 /// A notification that belongs to no operation.
 struct NotifyFrame {
   static constexpr ControlType kType = ControlType::kNotify;
   NotifyText notify;
 };
-/// A message between the halves of a pipeline (transfer/peer_messages.h).
+/// A message between the two halves of a pipeline (transfer/peer_messages.h).
 struct PeerFrame {
   static constexpr ControlType kType = ControlType::kPeer;
   uint64_t flow = 0;
   FrameType type{};  ///< one of peer messages
   std::span<const std::byte> message;
 };
-/// GPU memory of the one who says it, which sources name from now on; a descriptor that belongs to it lies in HostPeer::files.
+/// Shares GPU memory of this frame's sender, which may be a source from now on. Its descriptor, if it has one, is in HostPeer::files.
 struct ShareFrame {
   static constexpr ControlType kType = ControlType::kShare;
   uint64_t share = 0;  ///< between kHostMemory and kHiddenMemory, never used again
   MemoryShare memory{};
 };
-/// Nothing names it any more; and the answer to that.
+/// Asks the peer to unmap a share, which is no source any more; with `gone` it is the peer's answer.
 struct UnshareFrame {
   static constexpr ControlType kType = ControlType::kUnshare;
-  uint64_t share = 0;  ///< of the one who says this; `gone`: of the one who hears it
-  bool gone = false;   ///< the one who says this does not map it any more
+  uint64_t share = 0;  ///< number given by this frame's sender; with `gone`, by its receiver
+  bool gone = false;   ///< the sender of this frame has unmapped it
 };
-/// The one who says it closes.
+/// The sender of this frame closes the connection.
 struct ByeFrame {
   static constexpr ControlType kType = ControlType::kBye;
 };
 
-/// Appends the frame to `out`. The caller keeps the bounds that are stated above.
+/// Appends the frame to `out`. The caller keeps the bounds stated above.
 template <ControlType type>
 void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out);
 void encode(const ReadDataFrame& frame, std::vector<std::byte>& out);
@@ -347,8 +348,8 @@ void encode(const ShareFrame& frame, std::vector<std::byte>& out);
 void encode(const UnshareFrame& frame, std::vector<std::byte>& out);
 void encode(const ByeFrame& frame, std::vector<std::byte>& out);
 
-/// Bounds every count before it is used; every byte is accounted for, and every sentence above about lengths, ranges and bytes
-/// holds. No range's end wraps, nor does a sum.
+/// Bounds every count before it is used, accounts for every byte, and checks everything stated above about lengths, ranges and
+/// bytes. No range's end and no sum wraps.
 /// @param header checked (check_header). @param payload `header.payload_bytes` bytes. @param frame written only on success
 /// @return kProtocol naming what is wrong, also for a header of another type
 template <ControlType type>
@@ -370,7 +371,7 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, B
 inline constexpr std::string_view kNotOffered = "its bytes were not offered that way";
 inline constexpr std::string_view kNotEager = "it has begun, on a link that is not eager";
 inline constexpr std::string_view kNoWholeVector = "a vector cannot travel as a whole";
-/// Error of a frame that no peer of ours would say now.
+/// The error for a frame that a correct peer would not send in this state.
 Status unexpected(ControlType type, uint64_t operation, std::string_view why);
 template <class Frame>
 Status unexpected(const Frame& frame, std::string_view why) {

@@ -23,7 +23,7 @@ bool may_notify(ControlType type) {
          type == ControlType::kWriteData;
 }
 
-// The bytes behind the counts, cut as they say.
+// The payload behind its counts, cut into parts.
 struct Parts {
   WireArray<uint64_t> lengths;
   WireArray<WireRange> ranges;
@@ -32,7 +32,7 @@ struct Parts {
   bool has_notify = false;
 };
 
-// Counts are bounded, so the sum of what they ask for cannot wrap.
+// The counts are bounded first, so the sum of their sizes cannot wrap.
 Status cut(ControlType type, const OperationCounts& counts, std::span<const std::byte> rest, Parts& parts) {
   if (counts.lengths > kMaxWireRanges || counts.ranges > kMaxWireRanges || counts.sources > kMaxWireSources)
     return bad_payload(concat("a ", name_of(type), " of ", counts.lengths, " lengths, ", counts.ranges, " ranges and ",

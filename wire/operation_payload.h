@@ -1,4 +1,5 @@
-// The payload of the frames that begin an operation: OperationCounts, then the items they count.
+// Encodes and decodes the payload of the frames that begin an operation (messages.h): OperationCounts, then the items they count.
+// Pure functions over bytes.
 #pragma once
 
 #include <optional>
@@ -19,7 +20,7 @@ inline std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// A view, in the order in which it travels.
+/// The parts of a payload in wire order. A view.
 struct OperationFields {
   WireArray<uint64_t> lengths;
   WireArray<WireRange> ranges;
@@ -28,18 +29,21 @@ struct OperationFields {
   std::span<const std::byte> data;
 };
 
-/// The caller keeps the bounds of wire.h.
+/// The caller keeps the bounds of messages.h.
 void append_payload(const OperationFields& fields, std::vector<std::byte>& out);
-/// Bounds every count before it is used; every byte is accounted for. Lengths are there exactly for a kSend with kRanges, ranges
-/// for kWrite, kWriteData and kRead (one of them for a kWrite with kWhole), sources at most for kSend and kWrite, a notification
-/// at most for sends and writes. No range's end wraps, nor does a sum of lengths, ranges or sources, which equals `header.bytes`.
-/// Data is there for kSendData and kWriteData: `header.bytes` of it, at most kMaxInlineBytes.
+/// Bounds every count before it is used, and accounts for every byte. On success:
+///  - lengths: present exactly for kSend with kRanges
+///  - ranges: only in kWrite, kWriteData and kRead; exactly one in a kWrite with kWhole
+///  - sources: only in kSend and kWrite; notification: only in sends and writes
+///  - data: only in kSendData and kWriteData, `header.bytes` long, at most kMaxInlineBytes
+///  - no range's end and no sum wraps; lengths, ranges and sources each add up to `header.bytes`
 /// @param header of one of these five types
 /// @param result written only on success
 /// @return kProtocol naming what is wrong
 Status decode_payload(const ControlHeader& header, std::span<const std::byte> payload, OperationFields& result);
 
-/// None, or such that none is empty or wraps, `header.bytes` together. @return kProtocol naming what is wrong
+/// Accepts no sources, or sources that add up to `header.bytes`, none of them empty or wrapping.
+/// @return kProtocol naming what is wrong
 Status check_sources(const ControlHeader& header, const WireArray<WireSource>& sources);
 
 }  // namespace tcpx
