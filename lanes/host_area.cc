@@ -17,29 +17,29 @@ namespace {
 
 constexpr const char* kMap = "map shared area";
 
-/// As it lies in memory. All zeros at first.
+/// Layout of the shared area. All zeros at first.
 struct Layout {
   struct alignas(64) Word {
     std::atomic<uint64_t> value;
   };
-  Word alive[2];        ///< the first end's, the other's
-  SharedRing rings[2];  ///< written by the first end, by the other
-  BulkRing bulk[2];     ///< the same
+  Word alive[2];        ///< [0] of the first end, [1] of the other
+  SharedRing rings[2];  ///< [0] written by the first end, [1] by the other
+  BulkRing bulk[2];     ///< as rings
 };
 
 Layout& layout(std::byte* base) {
   return *reinterpret_cast<Layout*>(base);
 }
 
-// A descriptor of the peer may be of anything, and memory that shrinks would end this process at its next look. The seals are asked
-// for first: only memory has some, and the size of anything else may take for ever to be told.
+// The peer's descriptor may be anything, and memory that shrinks would kill this process at its next access. The seals are checked
+// first: only memory has seals, and fstat on something else may block for ever.
 Status check(int memory) {
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   const int seals = ::fcntl(memory, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return Status(Code::kProtocol, kMap, "its size is not sealed");
   struct stat facts {};
   if (::fstat(memory, &facts) != 0) return system_error(kMap, errno);
-  if (facts.st_size != static_cast<off_t>(sizeof(Layout))) return Status(Code::kProtocol, kMap, "not of the size it must have");
+  if (facts.st_size != static_cast<off_t>(sizeof(Layout))) return Status(Code::kProtocol, kMap, "its size is wrong");
   return Status::ok();
 }
 
@@ -67,7 +67,7 @@ Result<SharedArea> SharedArea::map(int memory, bool first) {
   return area;
 }
 
-// A peer that still reads this end's memory learns that it may not.
+// Tells a peer that still reads this end's memory that it may not.
 SharedArea::~SharedArea() {
   if (base_ == nullptr) return;
   alive(first_).store(0);
@@ -95,7 +95,7 @@ MemoryBuffer SharedArea::take_bulk_rings() {
 }
 
 Status HostPeer::pass(const UniqueFd& file) const {
-  constexpr std::byte kMark{1};  // a descriptor does not travel without data
+  constexpr std::byte kMark{1};  // a descriptor must travel with at least one byte
   return send_descriptor(files.get(), std::span(&kMark, 1), file.get());
 }
 
@@ -103,7 +103,7 @@ Result<ForeignFd> HostPeer::take_passed() const {
   std::byte mark{};
   TCPX_ASSIGN_OR_RETURN(auto received, receive_descriptor(files.get(), std::span(&mark, 1)));
   if (received.bytes == 1) return std::move(received.descriptor);
-  return Status(Code::kProtocol, "take descriptor", "the peer speaks of one that it has not passed");
+  return Status(Code::kProtocol, "take descriptor", "the peer names a descriptor that it has not passed");
 }
 
 }  // namespace tcpx

@@ -1,8 +1,8 @@
-// HostPeer: what two endpoints of one host share for as long as their connection lives. same_host.h makes it.
+// HostPeer: what two endpoints of one host share as long as their connection lives. endpoint/same_host.h makes it.
 //
-// The shared area is a piece of memory that both have mapped and that neither can shrink under the other. It holds the two rings
-// of the control stream (base/shared_stream.h), two more for bulk data that is not read out of the other's memory
-// (lanes/ring/ring_lane.h), and one word for each end that says whether its memory may be read.
+// The shared area is memory that both endpoints have mapped and that neither can shrink. It holds the two rings of the control
+// stream (base/shared_stream.h), two rings for bulk data that is not pulled (lanes/ring/ring_lane.h), and for each end one word
+// that says whether its memory may still be read.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +23,7 @@ namespace tcpx {
 
 struct SharedRing;
 
-/// Parts with which the links of an endpoint copy within the host.
+/// What the links of an endpoint use to copy within the host.
 struct PullParts {
   MemoryOps& memory;
   int gpu = 0;
@@ -32,12 +32,12 @@ struct PullParts {
   Unmapper& unmapper;
 };
 
-/// One direction, in shared memory. All zeros is an empty one.
+/// A ring for one direction, in shared memory. All zeros is an empty ring.
 struct BulkRing {
   static constexpr size_t kBytes = size_t{4} << 20;
-  alignas(64) std::atomic<uint64_t> written;  ///< bytes so far; the sender's
-  alignas(64) std::atomic<uint64_t> read;     ///< bytes so far; the receiver's
-  alignas(64) std::atomic<uint64_t> pinned;   ///< by the sender, whose GPU reaches it then: not 0
+  alignas(64) std::atomic<uint64_t> written;  ///< bytes so far; only the sender stores
+  alignas(64) std::atomic<uint64_t> read;     ///< bytes so far; only the receiver stores
+  alignas(64) std::atomic<uint64_t> pinned;   ///< not 0: the sender's GPU reaches the ring
   alignas(4096) std::byte bytes[kBytes];
 };
 
@@ -55,22 +55,22 @@ class SharedArea {
   }
   ~SharedArea();
 
-  /// Memory that can neither shrink nor grow, full of zeros, for `map` at both ends. @return kSystem with the errno
+  /// Makes zeroed memory of a fixed size, for `map` at both ends. @return kSystem with the errno
   static Result<UniqueFd> make();
-  /// @param first true at one of the two ends, which tells their words apart. This end's word of life becomes 1.
-  /// @return kProtocol: not of the right size, or somebody could shrink it; kSystem
+  /// Maps the area and sets this end's `alive` word to 1. @param first true at one end and false at the other
+  /// @return kProtocol: wrong size, or somebody could shrink it; kSystem
   static Result<SharedArea> map(int memory, bool first);
 
   explicit operator bool() const { return base_ != nullptr; }
   std::byte* base() const { return base_; }
-  /// The end that this one is: which of each pair of things in the area is its own.
+  /// As given to `map`: tells which one of each pair in the area belongs to this end.
   bool first() const { return first_; }
   std::atomic<uint64_t>& alive(bool of_first) const;
-  /// The ring that the first end writes, or the one that the other does.
+  /// The control stream's ring that the first end writes, or the one that the other end writes.
   SharedRing& ring(bool of_first) const;
-  /// The same for bulk data.
+  /// The ring for bulk data that the first end writes, or the one that the other end writes.
   BulkRing& bulk_ring(bool of_first) const;
-  /// These, which nobody at this end uses any more, to be unmapped with what is returned; nothing when called again.
+  /// Both bulk rings, unmapped when the returned buffer goes. This end must not use them any more. Empty when called again.
   MemoryBuffer take_bulk_rings();
 
  private:
@@ -79,26 +79,26 @@ class SharedArea {
   bool first_ = false;
 };
 
-/// Threads: the words of life any; the rest one at a time.
+/// Threads: any for the two `alive` words; otherwise one at a time.
 struct HostPeer {
-  pid_t pid = 0;     ///< of the peer, in this pid namespace; 0: not visible from here
-  UniqueFd process;  ///< pidfd of it, readable once it has ended; empty without `pid`
-  ForeignFd socket;  ///< Unix socket: wakes the peer's control stream
-  ForeignFd files;   ///< another one, for descriptors alone, in the order in which frames speak of them
+  pid_t pid = 0;     ///< the peer's, in this pid namespace; 0: not visible from here
+  UniqueFd process;  ///< pidfd of the peer, readable once it has ended; empty without `pid`
+  ForeignFd socket;  ///< Unix socket that wakes the peer's control stream
+  ForeignFd files;   ///< Unix socket for descriptors only, in the order in which frames mention them
   SharedArea area;
-  bool same_process = false;  ///< both endpoints are of this process
-  bool reads_memory = false;  ///< this end can read the peer's memory: with process_vm_readv
-  bool is_read = false;       ///< the peer can read this end's
+  bool same_process = false;  ///< both endpoints are in this process
+  bool reads_memory = false;  ///< this end can read the peer's memory with process_vm_readv
+  bool is_read = false;       ///< the peer can read this end's memory
 
-  /// Passes a copy of a descriptor. @return kExhausted: the peer has not taken those before, ask again; kPeerGone; kSystem
+  /// Passes a copy of a descriptor. @return kExhausted: the peer has not taken earlier ones, try again later; kPeerGone; kSystem
   Status pass(const UniqueFd& file) const;
-  /// The next one that the peer has passed; empty: this process could not take it, having too many open.
-  /// @return kProtocol: there is none; kPeerGone; kSystem
+  /// Takes the next descriptor that the peer has passed; empty: this process has too many open.
+  /// @return kProtocol: the peer has passed none; kPeerGone; kSystem
   Result<ForeignFd> take_passed() const;
 
-  /// 1 while this end's memory may be read; set it to 0, for good, before memory goes that the peer may be reading.
+  /// 1 while this end's memory may be read. Set it to 0, for good, before freeing memory that the peer may be reading.
   std::atomic<uint64_t>& own_alive() const { return area.alive(area.first()); }
-  /// The peer's. What was read of its memory counts only when this still says 1 afterwards.
+  /// The peer's word. Bytes read from its memory count only if this is still 1 afterwards.
   const std::atomic<uint64_t>& peer_alive() const { return area.alive(!area.first()); }
 };
 

@@ -22,7 +22,7 @@ Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bo
   Offer offer;
   if (on_host) offer.sources = sources_.of(ranges);
   if (!offer.sources.empty() && !declined_) {
-    offer.packing = Packing::kPacked;  // which every memory is fit for
+    offer.packing = Packing::kPacked;  // suits every memory
     return offer;
   }
   TCPX_ASSIGN_OR_RETURN(offer.packing, net_send_.prepare(ranges, preferred_packing(ranges, bytes)));
@@ -30,7 +30,7 @@ Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bo
 }
 
 std::string_view Lanes::objection_to(Packing way, std::span<const HeldRange> ranges, Packing best) const {
-  // Ranges of nothing are no ranges here, so both ends count the same.
+  // Empty ranges were dropped at both ends, so both count the same.
   if (way == Packing::kWhole && ranges.size() != 1) return kNoWholeVector;
   if (is_on_host(way) && !is_offered(way, best)) return kNotOffered;
   return way == Packing::kShared && !ring_send_.gives(ranges) ? kNotOffered : std::string_view();
@@ -40,7 +40,7 @@ void Lanes::send(std::unique_ptr<Job> job, bool of_read) {
   if (job->packing == Packing::kPulled) return pulled_.push(std::move(job));
   if (job->packing == Packing::kShared) return ring_send_.push(std::move(job));
   declined_ = host_ != nullptr;
-  // The peer is told where it is in the order.
+  // The sender's Begin fixes the place of the job in the order.
   if (eager_) stream_.send(BeginFrame{.operation = job->number, .of_read = of_read});
   net_send_.push(std::move(job));
 }
@@ -51,8 +51,8 @@ Result<Packing> Lanes::take(std::span<const HeldRange> to, const WireArray<WireS
   return net_recv_.prepare(to, over_network);
 }
 
-// Unless the connection is eager, the order of these Gos is that of the jobs in the receiving lane here and in the sending lane there.
-// The lane gets the job last: when memory is wanting before that, nothing will touch the job's.
+// Unless the connection is eager, the order of these Gos is the order of the jobs in the receiving lane here and in the sending lane
+// there. The lane gets the job last: if an allocation fails before that, nothing will touch the job's memory.
 void Lanes::receive(std::unique_ptr<Job> job, const WireArray<WireSource>& sources, const GoFrame& go) {
   if (go.packing == Packing::kPulled) return pull_.push(std::move(job), sources, go);
   stream_.send(go);
@@ -128,7 +128,7 @@ void Lanes::close() {
   if (host_ == nullptr) return;
   host_->process.reset();
   host_->files.reset();
-  std::vector<MemoryBuffer> buffers;  // what pins the rings for the GPU, and then the rings
+  std::vector<MemoryBuffer> buffers;  // first the rings' pins for the GPU, then the rings
   buffers.push_back(ring_send_.close());
   buffers.push_back(ring_recv_.close());
   const bool is_pinned = buffers[0] || buffers[1];

@@ -1,12 +1,12 @@
-// Lanes: all lanes of one connection. What concerns each of them is one loop, here, and here alone it is decided which of them moves
-// what: the sender offers, the receiver takes the best way that both have, and says Go.
+// Lanes: all lanes of one connection. It chooses the lane for each transfer: the sender makes an offer, the receiver takes the best
+// way that both ends have, and names it in its Go. The ways, best first:
 //
-//   pull     the receiver copies out of the sender's memory, on one host; its Go says that it has
-//   ring     memory that both share, on one host
-//   network  the last that is asked: to register and stage memory may cost much
+//   pull     on one host: the receiver copies out of the sender's memory, and sends the Go when it has
+//   ring     on one host: through memory that both ends share
+//   network  asked last, because registering and staging memory can cost much
 //
-// Without a way on one host a connection may be eager (wire/messages.h): then its sender begins before the Go, and the two ends agree
-// on the order by what the sender says.
+// A connection that has no way on one host may be eager (wire/messages.h): then the sender begins before the Go, and decides the
+// order of the jobs.
 #pragma once
 
 #include <array>
@@ -27,64 +27,65 @@
 
 namespace tcpx {
 
-/// What a sender tells the receiver of its bytes.
+/// The ways that a sender can take for the bytes of a transfer.
 struct Offer {
   Packing packing = Packing::kWhole;  ///< over the network
-  std::vector<WireSource> sources;    ///< on this host; none: over the network alone
+  std::vector<WireSource> sources;    ///< on this host; empty: over the network only
 };
 
 /// One thread at a time: the one that makes progress. The GPU must be current.
 class Lanes {
  public:
-  /// @param host null: the peer shares no memory with this end. What is given by reference or pointer must outlive this
+  /// @param host null: the peer shares no memory with this end. All references and `host` must outlive this
   Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, const LaneParts& net, HostPeer* host,
         const PullParts& on_host, ControlStream& stream, bool eager);
 
   // Sender.
-  /// To be asked before the peer is told of a transfer, while it can still be refused alone.
-  /// @param on_host false: over the network alone
-  /// @return the error of the plugin, or of the allocator: it cannot leave in any way
+  /// Call before telling the peer of a transfer, while the transfer can still be refused on its own.
+  /// @param on_host false: over the network only
+  /// @return the error of the plugin or the allocator if the bytes cannot leave in any way
   Result<Offer> offer(std::span<const HeldRange> ranges, uint64_t bytes, bool on_host = true);
-  /// Over the network. @return `wanted`, or kPacked; errors as of `offer`
+  /// For the network only. @return `wanted`, or kPacked; errors as for `offer`
   Result<Packing> prepare_send(std::span<const HeldRange> ranges, Packing wanted) { return net_send_.prepare(ranges, wanted); }
-  /// What is wrong with a Go for bytes that were offered; empty: nothing. @param best way_on_host of their offer
+  /// Checks the way that a Go names for offered bytes. @param best way_on_host of the offer
+  /// @return what is wrong with it; empty: nothing
   std::string_view objection_to(Packing way, std::span<const HeldRange> ranges, Packing best) const;
-  /// Behind the peer's Go, to which there is no objection. @param job its packing is the way @param of_read of the peer
+  /// Sends after the peer's Go, once `objection_to` had none. @param job its packing is the way @param of_read the peer reads
   void send(std::unique_ptr<Job> job, bool of_read);
-  /// Before the peer's Go.
+  /// Sends over the network without a Go, on an eager connection.
   void send_begun(std::unique_ptr<Job> job) { net_send_.push(std::move(job)); }
-  /// Of jobs that the network has not sent yet.
+  /// Bytes of all jobs that the network has not sent yet.
   uint64_t bytes_to_send() const { return net_send_.bytes(); }
 
   // Receiver.
-  /// How bytes come that the peer offers with these sources. @param over_network their packing there
-  /// @return what the Go names; errors as of `offer`
+  /// Chooses the way for bytes that the peer offers with these sources. @param over_network their packing over the network
+  /// @return the way for the Go; errors as for `offer`
   Result<Packing> take(std::span<const HeldRange> to, const WireArray<WireSource>& sources, Packing over_network);
-  /// Over the network. @return `wanted`, or kPacked; errors as of `offer`
+  /// For the network only. @return `wanted`, or kPacked; errors as for `offer`
   Result<Packing> prepare_recv(std::span<const HeldRange> ranges, Packing wanted) { return net_recv_.prepare(ranges, wanted); }
-  /// Gives the job to the lane that `take` has chosen, and tells the peer when it is due. @param go its packing is that
+  /// Gives the job to the lane that `take` chose. The Go is sent now, or for a pull at its end. @param go names that way
   void receive(std::unique_ptr<Job> job, const WireArray<WireSource>& sources, const GoFrame& go);
-  /// What the peer has begun without a Go.
+  /// Receives a transfer that the peer has begun without a Go.
   void receive_begun(std::unique_ptr<Job> job) { net_recv_.push(std::move(job)); }
-  /// The peer begins what it was told to, on an eager connection. @return false: none of that name waits for it
+  /// Eager connection: the peer begins a transfer after its Go. @return false: no such transfer waits
   bool begin(uint64_t number, bool of_read) { return net_recv_.begin(number, of_read); }
-  /// The peer does not begin a write of its own. @return null: none of that number waits for it
+  /// Eager connection: the peer will not begin a write after its Go. @return the write's job; null: no such write waits
   std::unique_ptr<Job> take_awaited_write(uint64_t number) { return net_recv_.take_awaited_write(number); }
 
-  // Memory of this host that an end shares. @return kProtocol: no peer of ours says that
+  // Frames about memory that an end shares with the other. @return kProtocol: a correct peer would not send this
   Status on(const ShareFrame& frame) { return pull_.on(frame); }
   Status on(const UnshareFrame& frame) { return frame.gone ? sources_.on(frame) : pull_.on(frame); }
-  /// The peer is to be told that something is not mapped here any more.
+  /// True when `tell_gone` has something to tell.
   bool has_gone() const { return pull_.has_gone(); }
-  /// Tells it. @return true when there was something
+  /// Tells the peer which of its shares are no longer mapped here. @return true when there was one
   bool tell_gone() { return pull_.tell_gone(); }
-  /// The peer was told to unmap it, and has not said yet that it has.
+  /// True while the peer still maps a share that it was told to unmap.
   bool is_mapped(uint64_t share) const { return sources_.is_mapped(share); }
 
-  /// In the order in which they are moved along.
+  /// All lanes, in the order in which they make progress.
   const auto& all() const { return all_; }
 
-  // As those of Lane.
+  // As in Lane, for all lanes together.
   bool idle() const;
   bool rests(TimePoint now) const;
   bool closed() const;
@@ -95,13 +96,13 @@ class Lanes {
   uint32_t take_told();
   uint64_t chunks_in_flight() const;
   void add_to(ConnectionStats& stats) const;
-  /// Lines of those that are not idle, each behind a line break.
+  /// One line for each lane that is not idle, with a line break before it.
   std::string flight_record() const;
   bool serves(MemoryId region) const;
   /// @return shares of the region that the peer has been told to unmap
   std::vector<uint64_t> forget(MemoryId region);
 
-  /// Once the connection has ended and all are closed: lets go of what both ends share.
+  /// Releases what both ends share. Call when the connection has ended and all lanes are closed.
   void close();
 
  private:
@@ -112,7 +113,7 @@ class Lanes {
 
   ControlStream& stream_;
   const bool eager_;
-  bool declined_ = false;  // what was offered on the host: the peer asks for the network
+  bool declined_ = false;  // a peer on this host chose the network once: offers prepare that from now on
   NetLane net_send_, net_recv_;
   RingLane ring_send_, ring_recv_;
   Sources sources_;

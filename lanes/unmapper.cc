@@ -29,7 +29,7 @@ struct Unmapper::State {
   CondVar changed;
   std::function<void()> told TCPX_GUARDED_BY(mutex);
   std::deque<Going> going TCPX_GUARDED_BY(mutex);
-  bool is_running TCPX_GUARDED_BY(mutex) = false;  // a thread is there, and takes what comes
+  bool is_running TCPX_GUARDED_BY(mutex) = false;  // the thread runs, and takes what is added to `going`
 };
 
 Unmapper::Unmapper(std::shared_ptr<MemoryOps> memory, int gpu, std::function<void()> told) : state_(std::make_shared<State>()) {
@@ -84,7 +84,7 @@ void Unmapper::end() {
   while (state_->is_running && state_->changed.wait_until(state_->mutex, until)) {
   }
   if (state_->is_running)
-    log(LogLevel::kWarning, "unmap GPU memory: the application's kernels have not ended; it is unmapped when they have");
+    log(LogLevel::kWarning, "unmap GPU memory: the application's kernels have not ended; the memory is unmapped when they have");
 }
 
 }  // namespace tcpx

@@ -17,7 +17,7 @@ NetLane::NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts)
     : Lane(connection->direction() == Direction::kRecv), connection_(std::move(connection)), parts_(parts) {}
 
 NetLane::~NetLane() {
-  // Drains, so that neither network nor GPU touches memory any more; then the staging buffers may go.
+  // The staging buffers may go only when neither network nor GPU touches them any more.
   for (Parcel& parcel : parcels_) {
     if (parcel.state != ParcelState::kGathering && parcel.state != ParcelState::kFetching &&
         parcel.state != ParcelState::kScattering)
@@ -54,7 +54,7 @@ bool NetLane::begin(uint64_t number, bool of_read) {
   return true;
 }
 
-// The job stays where it is when there is no memory: its operation ends with it alone.
+// If an allocation fails, the job stays in `awaited_`, and only its own operation is affected.
 void NetLane::queue_awaited(std::deque<Awaited>::iterator entry) {
   jobs_.push_back(std::make_unique<Queued>());
   jobs_.back()->job = std::move(entry->job);
@@ -62,7 +62,7 @@ void NetLane::queue_awaited(std::deque<Awaited>::iterator entry) {
   awaited_.erase(entry);
 }
 
-// The job of an operation of this end stays, and ends with the link.
+// Skips jobs of this end's own operations: they stay, and end with the link.
 std::unique_ptr<Job> NetLane::take_awaited_write(uint64_t number) {
   const auto found = std::find_if(awaited_.begin(), awaited_.end(),
                                   [=](const Awaited& entry) { return entry.job->of_peer && entry.number == number; });
@@ -91,7 +91,7 @@ bool NetLane::rests(TimePoint /*now*/) const {
   return !receives() && !can_cut && next_submit_ == parcels_.size() && ended_.empty() && connection_->is_behind();
 }
 
-// Makes parcels of jobs, in order, while there is room.
+// Cuts jobs into parcels, in order, while there is room.
 bool NetLane::cut() {
   bool advanced = false;
   while (next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers && connection_->status().is_ok()) {
@@ -125,7 +125,7 @@ bool NetLane::cut_direct(Queued& queued) {
   return true;
 }
 
-// As the sender cuts its own.
+// Cuts the job as the sender does.
 void NetLane::cut_unwanted(Queued& queued) {
   const Job& job = *queued.job;
   const bool packed = job.packing == Packing::kPacked;
@@ -152,7 +152,7 @@ bool NetLane::cut_packed(Queued& queued) {
                 .first_range = queued.next_range,
                 .first_offset = queued.next_offset,
                 .bytes = std::min<uint64_t>(kParcelBytes, queued.job->bytes - queued.cut_bytes)};
-  // First: a copy that has begun must be waited for, and memory may be wanting for it.
+  // Before the copy begins: a begun copy must be waited for, so it needs a parcel, and adding one can fail.
   parcels_.push_back(parcel);
   ++queued.open_parcels;
   (*staging)->free.pop_back();
@@ -184,7 +184,7 @@ bool NetLane::cut_packed(Queued& queued) {
   return true;
 }
 
-// Writes the ranges behind a packed parcel, one by one, into `segments_`.
+// Fills `segments_` with the copies between a packed parcel and its ranges.
 void NetLane::segments_of(const Parcel& parcel, bool gather) {
   segments_.clear();
   const auto ranges = parcel.of->job->ranges;
@@ -201,7 +201,7 @@ void NetLane::segments_of(const Parcel& parcel, bool gather) {
   }
 }
 
-// Gives parcels to the pipeline, in order.
+// Submits parcels to the pipeline, in order.
 bool NetLane::submit_ready() {
   bool advanced = false;
   while (next_submit_ < parcels_.size() && connection_->status().is_ok()) {
@@ -320,7 +320,7 @@ SegmentCopier& NetLane::copier_of(const Parcel& parcel) const {
   return parcel.state == ParcelState::kFetching ? parts_.device_copier : *parcel.staging->copier;
 }
 
-// From the slot to its place, or half the way there. A full copier is asked again.
+// Copies a parcel from its slot to its ranges, or first into memory that GPU and host reach. A full copier is tried again later.
 bool NetLane::scatter(Parcel& parcel) {
   const TraceRange trace("submit scatter", parcel.bytes);
   const Staging& staging = *parcel.staging;
@@ -357,12 +357,12 @@ void NetLane::fail_job(Queued& queued, const Status& reason) {
   queued.cut_whole = true;  // no more parcels
 }
 
-// Jobs may end out of order: a failed one waits for its parcels, and with several channels transfers overtake each other.
+// Jobs may end out of order: a failed job waits for its parcels, and on several channels transfers overtake each other.
 void NetLane::collect_ended() {
   for (size_t i = 0; i < jobs_.size();) {
     Queued& queued = *jobs_[i];
     if (!queued.cut_whole || queued.open_parcels > 0) {
-      if (i >= next_cut_) break;  // not begun, and so are all behind it
+      if (i >= next_cut_) break;  // neither this job nor any behind it has begun
       ++i;
       continue;
     }
@@ -417,7 +417,7 @@ void NetLane::give_back(Staging& staging) {
   if (staging.mapped) parts_.staging.give_back(StagingKind::kMapped, std::move(staging.mapped));
 }
 
-// Null: the plugin does not take it. It is asked once.
+// Null: the plugin does not take the region. The plugin is asked once.
 const RegisteredMemory* NetLane::registered(const Region& region) {
   if (region.access.staged || (region.type == MemoryType::kHost && receives() && parts_.steered)) return nullptr;
   const auto [known, is_new] = registrations_.try_emplace(static_cast<uint64_t>(region.id));

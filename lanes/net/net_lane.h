@@ -1,21 +1,20 @@
-// NetLane: one direction of a link's bulk data over the network. Jobs enter in the same order at both ends, which one of them decides (wire.h), are cut
-// into parcels, and go through one pipeline.
+// NetLane: the lane over the network, in one direction. Its jobs are cut into parcels, which go through one pipeline. Jobs have the
+// same order at both ends (wire/messages.h says which end decides it).
 //
 //   send:  [ gather -> ] submit -> done                      gather, scatter: packed jobs only, through a staging slot
 //   recv:              submit -> arrived [ -> scatter ] -> done
 //
-// Bytes of a job that is unwanted are received like others, and nobody sees them: what has begun at the sender cannot be stopped.
+// An unwanted job is received and discarded, because a transfer that the sender has begun cannot be stopped.
 //
-// Memory that the plugin does not take is packed in any shape: memory it refuses to register, and host memory at the
-// receiving end of flows that are steered to the GPU (NetPlugin::steers_flows). The latter's slots are GPU memory; data that has
-// arrived there is fetched into memory that GPU and host reach, and scattered from that. A sender's memory may be the host's:
-// the place of payload is the receiver's matter.
+// Some memory must be packed whatever its ranges look like:
+//  - memory that the plugin refuses to register;
+//  - a receiver's host memory, if the plugin steers flows to the GPU (NetPlugin::steers_flows). The slots are then GPU memory; what
+//    has arrived there is fetched into memory that GPU and host reach, and scattered from that;
+//  - memory of a GPU that the endpoint's GPU does not reach. A copier of that GPU packs it; the slots are memory that every GPU
+//    reaches.
 //
-// Memory of a GPU that the endpoint's own does not reach is packed like host memory, by a copier of that GPU; its slots are memory
-// that every GPU reaches.
-//
-// Pieces are submitted strictly in order, because the n-th transfer of one end meets the n-th of the other. Each lane has its own
-// staging slots, made at the first packed job: a peer that does not move holds up nobody else.
+// Parcels are submitted strictly in order, because the n-th transfer of one end meets the n-th of the other. Each lane makes its own
+// staging slots at its first packed job, so a stalled peer holds up nobody else.
 #pragma once
 
 #include <cstdint>
@@ -34,22 +33,22 @@
 
 namespace tcpx {
 
-/// Parcel of a packed job. Part of the protocol: both ends cut alike.
+/// Size of a packed job's parcels, except the last. Part of the protocol: both ends cut alike.
 inline constexpr size_t kParcelBytes = size_t{1} << 20;
-/// Parcels of a lane that are gathered, scattered or on their way at once.
+/// Packed parcels of a lane that are gathered, scattered or under way at once.
 inline constexpr size_t kStagingSlots = 16;
 inline constexpr size_t kStagingBytes = kStagingSlots * kParcelBytes;
-/// Ranges of at least this on average go one by one, without gather and scatter. Part of the protocol.
+/// Ranges that are at least this long on average go one by one, without gather and scatter. Part of the protocol.
 inline constexpr uint64_t kDirectRangeBytes = 256 * 1024;
-/// Transfers of one pipeline half that are under way at once.
+/// Transfers that one pipeline half has under way at once.
 inline constexpr uint32_t kMaxLaneTransfers = 64;
 
-/// The packing that a sender prefers for these ranges. Part of the protocol for reads, whose ends both ask it.
+/// The packing that a sender prefers for these ranges. Part of the protocol for reads, where both ends call it.
 Packing preferred_packing(std::span<const HeldRange> ranges, uint64_t bytes);
 
-/// Parts that a lane shares with the others of its endpoint.
+/// Parts that the network lanes of an endpoint share.
 struct LaneParts {
-  StagingBuffers& staging;  ///< of buffers of kStagingBytes
+  StagingBuffers& staging;  ///< its buffers have kStagingBytes
   SegmentCopier& device_copier;
   SegmentCopier& host_copier;
   bool steered = false;  ///< NetPlugin::steers_flows
@@ -61,19 +60,19 @@ class NetLane final : public Lane {
   NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts);
   ~NetLane() override;
 
-  /// To be asked before the peer is told to count on a transfer of these ranges, while it can still be refused alone.
-  /// @return `wanted`, or kPacked when the plugin does not take the memory as it is. The plugin's answer, or the allocator's,
-  /// when it cannot be packed either.
+  /// Call before telling the peer of a transfer of these ranges, while the transfer can still be refused on its own.
+  /// @return `wanted`, or kPacked if the plugin does not take the memory as it is; the error of the plugin or the allocator if the
+  /// memory cannot be packed either
   Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
-  /// Queues a job behind all others. Its memory is this lane's until it is the `ended` one.
+  /// Queues a job behind all others. Its memory belongs to this lane until `ended` returns the job.
   void push(std::unique_ptr<Job> job);
-  /// Keeps one that the peer has not begun; its memory is this lane's already. @param number, of_read as a BeginFrame names it
+  /// Keeps a job until the peer begins it; its memory belongs to this lane at once. @param number, of_read as in BeginFrame
   void await(std::unique_ptr<Job> job, uint64_t number, bool of_read) { awaited_.push_back({std::move(job), number, of_read}); }
-  /// The peer has begun one: queues it behind all others. @return false: none of that name is awaited
+  /// Queues an awaited job that the peer has begun behind all others. @return false: no such job is awaited
   bool begin(uint64_t number, bool of_read);
-  /// The peer does not begin a write of its own. @return null: none of that number is awaited
+  /// Takes back a write that the peer will not begin. @return null: no such write is awaited
   std::unique_ptr<Job> take_awaited_write(uint64_t number);
-  /// Bytes of all jobs that are queued or move.
+  /// Bytes of all jobs that are queued or under way.
   uint64_t bytes() const { return bytes_; }
   bool progress(TimePoint now) override;
   void fail(const Status& reason) override { connection_->cancel(reason); }
@@ -83,7 +82,7 @@ class NetLane final : public Lane {
   bool rests(TimePoint now) const override;
   bool closed() const override { return idle() && connection_->in_flight() == 0; }
   bool serves(MemoryId region) const override;
-  /// Its registrations are given back.
+  /// Gives the region's registration back to the plugin.
   void forget(MemoryId region) override;
   uint64_t chunks_in_flight() const override { return connection_->in_flight(); }
   void add_to(ConnectionStats& stats) const override;
@@ -96,8 +95,8 @@ class NetLane final : public Lane {
     MemoryBuffer mapped;  // empty: `buffer` itself is gathered into and scattered from
     RegisteredMemory registered;
     std::vector<uint32_t> free;
-    MemoryType type{};                // of the memory that it serves
-    SegmentCopier* copier = nullptr;  // gathers and scatters that
+    MemoryType type{};                // of the memory that is gathered and scattered
+    SegmentCopier* copier = nullptr;  // gathers and scatters it
   };
   struct Queued {
     std::unique_ptr<Job> job;
@@ -105,7 +104,7 @@ class NetLane final : public Lane {
     uint64_t next_offset = 0;  // within that range
     uint64_t cut_bytes = 0;    // already cut into parcels
     uint32_t open_parcels = 0;
-    bool cut_whole = false;  // no parcel is left to be made
+    bool cut_whole = false;  // all its parcels have been made
   };
   struct Awaited {
     std::unique_ptr<Job> job;
@@ -118,7 +117,7 @@ class NetLane final : public Lane {
     ParcelState state = ParcelState::kReady;
     Staging* staging = nullptr;  // of a packed job
     uint32_t slot = 0;
-    size_t first_range = 0;  // where it begins in the job
+    size_t first_range = 0;  // where the parcel begins in the job
     uint64_t first_offset = 0;
     uint64_t bytes = 0;
     TransferId transfer{};
@@ -147,15 +146,15 @@ class NetLane final : public Lane {
 
   std::unique_ptr<Pipeline> connection_;
   LaneParts parts_;
-  std::deque<std::unique_ptr<Queued>> jobs_;  // in order; cut from the front on
+  std::deque<std::unique_ptr<Queued>> jobs_;  // in order; parcels are cut from the front
   std::deque<Awaited> awaited_;
   uint64_t bytes_ = 0;          // of jobs_
-  size_t next_cut_ = 0;         // index into jobs_ of the first job not wholly cut
+  size_t next_cut_ = 0;         // index into jobs_ of the first job not cut to its end
   std::deque<Parcel> parcels_;  // in order of submission
-  size_t next_submit_ = 0;      // index into parcels_ of the first one not submitted
+  size_t next_submit_ = 0;      // index into parcels_ of the first parcel not submitted
   std::unordered_map<uint64_t, std::optional<RegisteredMemory>> registrations_;  // nullopt: refused
-  std::vector<std::unique_ptr<Staging>> staging_;  // of host memory, of GPU memory, and of that of each GPU out of reach
-  std::unique_ptr<Staging> scrap_;                 // for what is unwanted: its bytes overwrite each other
+  std::vector<std::unique_ptr<Staging>> staging_;  // for host memory, GPU memory, and each GPU out of reach
+  std::unique_ptr<Staging> scrap_;                 // for unwanted bytes, which overwrite each other
   std::vector<CopySegment> segments_;              // reused
 };
 

@@ -1,6 +1,6 @@
-// StagingBuffers: the buffers that lanes gather into and scatter from. A buffer that a lane gives back is kept for the next one
-// until the endpoint ends: freeing GPU memory waits for all of the GPU's work, and some of that may wait for us
-// (base/gpu_order.h).
+// StagingBuffers: a pool of the buffers that network lanes gather into and scatter from. A buffer that a lane gives back is kept for
+// the next lane until the endpoint ends: freeing GPU memory waits for all of the GPU's work, and some of that work may wait for this
+// endpoint (base/gpu_order.h).
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ enum class StagingKind : uint8_t {
 /// One thread at a time: the one that makes progress.
 class StagingBuffers {
  public:
-  /// @param memory, host_memory of GPU and host; must outlive the pool. @param bytes of each buffer
+  /// @param memory for the GPU, host_memory for the host; both must outlive the pool. @param bytes size of each buffer
   StagingBuffers(MemoryOps& memory, MemoryOps& host_memory, int device, size_t bytes)
       : memory_(memory), host_memory_(host_memory), device_(device), bytes_(bytes) {}
 

@@ -16,10 +16,10 @@ bool PullLane::can_pull(std::span<const HeldRange> to, const WireArray<WireSourc
   const Region& region = to.front().region();
   const bool on_gpu = !is_of_host(region, parts_.memory);
   if (region.access.copier != nullptr) return false;
-  uint64_t last = UINT64_MAX;  // share that was found good
+  uint64_t last = UINT64_MAX;  // share of the source before
   for (size_t i = 0; i < from.size(); ++i) {
     const WireSource source = from[i];
-    // One that needs no mapping is the same for every address.
+    // For host memory the answer is the same at every address.
     if (source.share == last && source.share == kHostMemory) continue;
     if (!reaches(source, on_gpu)) return false;
     last = source.share;
@@ -46,7 +46,7 @@ void PullLane::push(std::unique_ptr<Job> job, const WireArray<WireSource>& from,
   pulls_.push_back(std::move(pull));
 }
 
-// The stretches that are whole at both ends.
+// Cuts the job wherever a range here or a source there ends.
 std::vector<CopySegment> PullLane::segments_of(const Job& job, const WireArray<WireSource>& from, Pull& pull) const {
   std::vector<CopySegment> segments;
   segments.reserve(from.size());
@@ -93,11 +93,11 @@ bool PullLane::step(Pull& pull, size_t& running) {
     end(pull, status_);
     return true;
   }
-  // Where one copy hangs others would, too.
+  // While one copy hangs, no further one is begun: it would hang, too.
   running += pull.copy != nullptr && pull.copy->hangs() ? kMaxRunning : 1;
   const Result<bool> done = pull.on_gpu ? step_on_gpu(pull) : step_on_host(pull);
   if (done.is_ok() && !*done) return false;
-  Status status = check_peer();  // first: a peer that has ended is why a copy fails
+  Status status = check_peer();  // first: a copy fails because the peer has ended
   if (status.is_ok()) status = done.is_ok() ? Status::ok() : done.status();
   if (!status.is_ok() && status_.is_ok() && pull.copy != nullptr && pull.copy->denied()) {
     leave_to_ring(pull);
@@ -107,7 +107,7 @@ bool PullLane::step(Pull& pull, size_t& running) {
   return true;
 }
 
-// @return true: all is in place
+// @return true when all bytes are in place
 Result<bool> PullLane::step_on_gpu(Pull& pull) {
   while (pull.submitted < pull.segments.size() && status_.is_ok()) {
     const size_t count = std::min(pull.segments.size() - pull.submitted, kMaxCopySegments);
@@ -139,13 +139,13 @@ Result<bool> PullLane::step_on_host(Pull& pull) {
   return true;
 }
 
-// When there is something to pull: a descriptor that many connections never need. Again when it could not be had before.
+// Called at a pull, because it takes a descriptor that many connections never need. A failure is tried again at the next pull.
 void PullLane::look_for_pages() {
   if (pages_ != nullptr || peer_->same_process) return;
   if (auto pages = Pagemap::of(peer_->pid); pages.is_ok()) pages_ = std::move(*pages);
 }
 
-// Asked after a copy: all of it was made of memory that the peer still kept for it.
+// Called after a copy. Ok: the peer kept its memory for the whole time of the copy.
 Status PullLane::check_peer() const {
   std::atomic_thread_fence(std::memory_order_acquire);
   if (peer_->peer_alive().load(std::memory_order_acquire) != 1)
@@ -156,8 +156,8 @@ Status PullLane::check_peer() const {
   return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
 }
 
-// All of it anew: nobody knows which bytes are in place. The peer keeps its memory until it is told of the end, one way or the
-// other, and has offered the ring with every source in its host memory.
+// Starts the whole job again, because nobody knows which bytes are in place. The peer keeps its memory until it hears how the job
+// ended, and every offer of its host memory includes the ring.
 void PullLane::leave_to_ring(Pull& pull) {
   if (!std::exchange(denied_, true))
     log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
@@ -195,13 +195,13 @@ Status PullLane::on(const ShareFrame& frame) {
   mapping->bytes = frame.memory.bytes;
   ForeignFd file;
   if (frame.memory.kind == ShareKind::kFile) {
-    TCPX_ASSIGN_OR_RETURN(file, peer_->take_passed());  // empty: this process has no number free for it, and cannot map it
+    TCPX_ASSIGN_OR_RETURN(file, peer_->take_passed());  // empty: too many descriptors are open here; map_shared fails then
   }
   auto mapped = parts_.memory.map_shared(parts_.gpu, frame.memory, file.get());
   if (mapped.is_ok()) {
     mapping->buffer = std::move(*mapped);
   } else {
-    log(LogLevel::kInfo, mapped.status().to_string(), ": memory of a peer of the same host is not read where it lies");
+    log(LogLevel::kInfo, mapped.status().to_string(), ": GPU memory of a peer on the same host is not read directly");
   }
   mappings_.emplace(frame.share, std::move(mapping));
   return Status::ok();
@@ -223,7 +223,7 @@ PullLane::Mapping::~Mapping() {
       unmapper.let_go(std::move(buffers), [told = gone] { told->store(true); });
       return;
     }
-  } catch (const std::bad_alloc&) {  // then it has gone here
+  } catch (const std::bad_alloc&) {  // the buffer has then been unmapped on this thread
   }
   gone->store(true);
 }

@@ -1,12 +1,11 @@
-// PullLane: transfers of a peer of the same host that this end, their data receiver, copies out of the peer's memory by itself: host
-// memory with HostCopier, GPU memory that the peer shares with the copier of this end's GPU. So no process ever writes into another
-// one's memory.
+// PullLane: the lane of a data receiver that copies out of the memory of a peer on the same host: host memory with HostCopier, shared
+// GPU memory with the copier of this end's GPU. So no process ever writes into the memory of another one.
 //
-// A process may lose the right to read the other one at any time. What is being pulled then comes through the ring that both share,
-// as if it had never been pulled, and so does all that follows.
+// A process may lose the right to read its peer at any time. Then the jobs that are being pulled start again through the ring, and
+// all later ones use the ring.
 //
-// A copy counts only if the peer still had not given its connection up when the copy was over: from then on its memory may have
-// held something else. The peer says so in a word of the shared area (lanes/host_area.h); a dead one shows in its pidfd.
+// A copy counts only if the peer still held its connection when the copy was over: after giving it up, the peer may reuse its memory.
+// The peer says so in a word of the shared area (lanes/host_area.h); a dead peer shows in its pidfd.
 #pragma once
 
 #include <atomic>
@@ -31,11 +30,11 @@
 
 namespace tcpx {
 
-/// The end whose memory is read: its jobs have ended when the receiver says so.
+/// The lane of the data sender, whose memory is read: its jobs have already ended when the receiver's Go comes.
 class PulledLane final : public Lane {
  public:
   PulledLane() : Lane(false) {}
-  /// The receiver has copied all of it.
+  /// @param job the receiver has copied all its bytes
   void push(std::unique_ptr<Job>&& job) { ended_.push_back(std::move(job)); }
   bool progress(TimePoint /*now*/) override { return false; }
   void fail(const Status& reason) override {
@@ -50,46 +49,47 @@ class PulledLane final : public Lane {
   Status status_;
 };
 
-/// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
+/// One thread at a time: the one that makes progress. The GPU must be current.
 class PullLane final : public Lane {
  public:
   /// Copies that run at once.
   static constexpr size_t kMaxRunning = 16;
 
-  /// Takes a job that cannot be pulled any more, and begins it anew. It stays the caller's when memory is wanting for that.
+  /// Takes a job that can no longer be pulled, and starts it again. If that throws, the job stays the caller's.
   using Instead = std::function<void(std::unique_ptr<Job>&& job)>;
 
-  /// @param peer null: not of this host @param instead the ring of what this end receives. All must outlive this
+  /// @param peer null: on another host @param instead gives a job to the receiving ring lane. All must outlive this
   PullLane(const HostPeer* peer, const PullParts& parts, ControlStream& stream, Instead instead)
       : Lane(true), peer_(peer), parts_(parts), stream_(stream), instead_(std::move(instead)) {}
 
-  /// This end can copy from there to here by itself. @param from checked (check_sources); none: false
+  /// True if this end can copy these sources to these ranges by itself. @param from checked (check_sources); empty: false
   bool can_pull(std::span<const HeldRange> to, const WireArray<WireSource>& from);
-  /// Starts what `can_pull` was true for. Its memory is this one's until it is the `ended` one.
+  /// Queues a job for which `can_pull` was true. Its memory belongs to this lane until `ended` returns the job.
   /// @param from as many bytes as the job has
-  /// @param over said to the peer at the good end
+  /// @param over sent to the peer when the job has ended well
   void push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, const GoFrame& over);
   bool progress(TimePoint now) override;
   void fail(const Status& reason) override;
   void abandon() override;
   const Status& status() const override { return status_; }
 
-  /// The peer shares memory. @return kProtocol: under a number that is taken, or more than kMaxShares
+  /// Maps memory that the peer shares. @return kProtocol: the number is taken, or there are more than kMaxShares
   Status on(const ShareFrame& frame);
+  /// @return kProtocol: no such share
   Status on(const UnshareFrame& frame);
-  /// Something that the peer wants unmapped is not mapped any more, and the peer is to be told.
+  /// True when `tell_gone` has something to tell.
   bool has_gone() const;
-  /// Tells it. @return true when there was something
+  /// Tells the peer which of the shares that it wants unmapped are unmapped now. @return true when there was one
   bool tell_gone();
 
-  /// Once the link has ended and this is idle: unmaps what the peer has shared.
+  /// Unmaps what the peer has shared. Call when the link has ended and this lane is idle.
   void close();
   bool idle() const override { return pulls_.empty() && ended_.empty(); }
   bool serves(MemoryId region) const override;
   std::string flight_record() const override;
 
  private:
-  /// GPU memory of the peer. Empty buffer: it could not be mapped. Unmapped behind its last user, on the Unmapper's thread.
+  /// A share of the peer. Empty buffer: it could not be mapped. Unmapped after its last user, on the Unmapper's thread.
   struct Mapping {
     explicit Mapping(Unmapper& unmapper_of_it) : unmapper(unmapper_of_it) {}
     Mapping(const Mapping&) = delete;
@@ -97,7 +97,7 @@ class PullLane final : public Lane {
     Unmapper& unmapper;
     uint64_t base = 0, bytes = 0;  // in the peer
     MemoryBuffer buffer;
-    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);  // told to who waits for that
+    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);  // true once it is unmapped
   };
   /// A share that the peer wants unmapped.
   struct Unshared {
@@ -108,11 +108,11 @@ class PullLane final : public Lane {
     std::unique_ptr<Job> job;
     GoFrame over;
     std::vector<CopySegment> segments;
-    std::vector<std::shared_ptr<Mapping>> mappings;  // that they lie in
+    std::vector<std::shared_ptr<Mapping>> mappings;  // hold the memory of the segments
     bool on_gpu = false;
-    size_t submitted = 0;              // segments, on_gpu
-    std::optional<CopyTicket> ticket;  // of the last of them
-    std::shared_ptr<HostCopy> copy;    // else
+    size_t submitted = 0;              // on_gpu: segments given to the copier
+    std::optional<CopyTicket> ticket;  // on_gpu: of the last of them
+    std::shared_ptr<HostCopy> copy;    // not on_gpu
     bool begun() const { return ticket || copy != nullptr; }
   };
 

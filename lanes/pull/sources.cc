@@ -21,7 +21,7 @@ std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) {
   std::vector<WireSource> sources;
   if (peer_ == nullptr || ranges.size() > kMaxWireSources) return sources;
   sources.reserve(ranges.size());
-  const Region* region = nullptr;  // of the range before, which is often that of the next
+  const Region* region = nullptr;  // of the range before: often the same again
   const std::vector<Stretch>* stretches = nullptr;
   for (const HeldRange& range : ranges) {
     if (&range.region() != region) {
@@ -55,7 +55,7 @@ Status Sources::on(const UnshareFrame& frame) {
   return unexpected(frame.kType, frame.share, "it was not told to unmap that share");
 }
 
-// Found out once for each region, unless the peer has to take some descriptors first.
+// Each region is looked up once; again only if the peer had to take earlier descriptors first.
 const Sources::Known& Sources::known(const Region& region) {
   Known& known = regions_[static_cast<uint64_t>(region.id)];
   const auto end = reinterpret_cast<uintptr_t>(region.data) + region.bytes;
@@ -66,11 +66,11 @@ const Sources::Known& Sources::known(const Region& region) {
   if (region.access.copier == nullptr && ring_reaches_gpu_()) {
     const auto begin = reinterpret_cast<uintptr_t>(region.data);
     known.stretches = {{.share = kHiddenMemory, .begin = begin, .end = end}};
-    log(LogLevel::kInfo, told.to_string(), ": this memory goes to a peer of the same host through host memory of both");
+    log(LogLevel::kInfo, told.to_string(), ": this memory goes to a peer on the same host through shared host memory");
     return known;
   }
   known = {.stretches = {}, .refused = true};
-  log(LogLevel::kInfo, told.to_string(), ": this memory goes over the network, to a peer of the same host, too");
+  log(LogLevel::kInfo, told.to_string(), ": this memory goes over the network, even to a peer on the same host");
   return known;
 }
 
@@ -85,8 +85,9 @@ Status Sources::tell(const Region& region, Known& known) {
     return Status::ok();
   }
   if (region.access.copier != nullptr) return Status(Code::kUnsupported, kTell, "the endpoint's GPU does not reach it");
-  (void)ring_reaches_gpu_();  // the peer may have host memory for it
-  // Its other end would read it in place, with a kernel that faults when the application has freed it after a failure here.
+  (void)ring_reaches_gpu_();  // the peer may receive into host memory, through the ring
+  // Within one process the other end would read it in place, with a kernel that faults if the application frees the memory after
+  // a failure here.
   if (peer_->same_process) return Status(Code::kUnsupported, kTell, "GPU memory of one process is not shared");
   for (uintptr_t at = known.stretches.empty() ? begin : known.stretches.back().end; at < end;) {
     TCPX_ASSIGN_OR_RETURN(const Stretch shared, share(at));
@@ -96,7 +97,7 @@ Status Sources::tell(const Region& region, Known& known) {
   return Status::ok();
 }
 
-// The allocation, or the chunk of a mapping, that lies at that address.
+// Shares the allocation, or the chunk of a mapping, at that address.
 Result<Sources::Stretch> Sources::share(uintptr_t address) {
   UniqueFd file;
   TCPX_ASSIGN_OR_RETURN(const MemoryShare memory, memory_.share(reinterpret_cast<const void*>(address), file));

@@ -1,5 +1,6 @@
-// Sources: tells a peer of the same host where memory of this end lies, so that the peer copies it by itself; or that it cannot, and
-// this end would put it into the ring that both share.
+// Sources: the data sender's part in pulls. It tells a peer on the same host where bytes of this end lie, so that the peer can copy
+// them by itself, or that the peer cannot read them and this end would put them into the ring. GPU memory is shared with the peer
+// first, allocation by allocation.
 #pragma once
 
 #include <cstdint>
@@ -21,35 +22,35 @@ namespace tcpx {
 /// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
 class Sources {
  public:
-  /// @param peer null: not of this host, and nothing has sources
-  /// @param ring_reaches_gpu whether the ring of what this end sends takes memory of its GPU; pins the ring for it. All must outlive this
+  /// @param peer null: on another host; nothing has sources then
+  /// @param ring_reaches_gpu pins the sending ring for this end's GPU; true if the GPU reaches it. All must outlive this
   Sources(const HostPeer* peer, MemoryOps& memory, ControlStream& stream, std::function<bool()> ring_reaches_gpu)
       : peer_(peer), memory_(memory), stream_(stream), ring_reaches_gpu_(std::move(ring_reaches_gpu)) {}
 
-  /// The places of those bytes, in the order of the ranges. The peer is told of GPU memory among them before this returns.
-  /// @return one of kHiddenMemory: some of it the peer cannot reach, but the ring takes it; none: neither
+  /// The sources of these bytes, in the order of the ranges. Shares GPU memory among them with the peer before it returns.
+  /// @return a single kHiddenMemory: the peer cannot read all of it, but the ring takes it; empty: neither is possible
   std::vector<WireSource> of(std::span<const HeldRange> ranges);
-  /// Region will not be used again. @return shares that the peer has been told to unmap
+  /// Call when the region will not be used again. @return shares that the peer has been told to unmap
   std::vector<uint64_t> forget(MemoryId region);
-  /// The peer has been told to unmap it, and has not said that it has.
+  /// True while the peer still maps a share that it was told to unmap.
   bool is_mapped(uint64_t share) const { return unmapping_.contains(share); }
-  /// The peer does not map it any more. @return kProtocol: it was not told to
+  /// The peer has unmapped a share. @return kProtocol: it was not told to
   Status on(const UnshareFrame& frame);
 
  private:
-  /// A stretch of a region, by the share that it is part of.
+  /// Part of a region, and the share that it lies in.
   struct Stretch {
     uint64_t share = 0;
     uintptr_t begin = 0, end = 0;
   };
-  /// The part of a region that the peer has been told of, from its begin on.
+  /// What the peer knows of a region: a part that starts at the region's begin.
   struct Known {
-    std::vector<Stretch> stretches;  // ascending, side by side
-    bool refused = false;            // neither can the peer reach all of it, nor does the ring take it
+    std::vector<Stretch> stretches;  // ascending, without gaps
+    bool refused = false;            // the peer cannot read all of the region, and the ring does not take it
   };
   struct Share {
     uint64_t number = 0;
-    uint64_t regions = 0;  // that count on it
+    uint64_t regions = 0;  // regions that use it
   };
   struct ShareKey {
     uint64_t base, identity;
@@ -71,7 +72,7 @@ class Sources {
   std::unordered_map<uint64_t, Known> regions_;
   std::unordered_map<ShareKey, Share, ShareHash> shares_;
   std::unordered_map<uint64_t, ShareKey> numbers_;
-  std::unordered_set<uint64_t> unmapping_;  // `is_mapped`
+  std::unordered_set<uint64_t> unmapping_;  // shares for which `is_mapped` is true
   uint64_t last_number_ = kHostMemory;
 };
 

@@ -10,7 +10,7 @@
 namespace tcpx {
 namespace {
 
-// Begun in one call of `progress`: other links wait while short pieces are copied, some tens of microseconds.
+// Limit of what one call of `progress` begins: other links wait while short pieces are copied, some tens of microseconds.
 constexpr uint64_t kTurnBytes = 256 << 10;
 
 }  // namespace
@@ -51,14 +51,14 @@ bool RingLane::progress(TimePoint now) {
   starved_ = false;
   while (status_.is_ok() && next_cut_ < jobs_.size() && begun_ < enough && begin_piece()) {
     advanced = true;
-    end_pieces();  // a short one is over at once, and the other end waits for it
+    end_pieces();  // a short piece is already copied, and the other end waits for it
   }
   while (!status_.is_ok() && pieces_.empty() && !jobs_.empty()) end_front_job();
   if (std::exchange(pushed_, false) || advanced) moved_at_ = now;
   return advanced;
 }
 
-// Bytes that may be begun now. @return nullopt: the peer's counter does not add up, and this has failed
+// @return bytes that may be begun now; nullopt: the peer's counter does not add up, and this lane has failed
 std::optional<uint64_t> RingLane::room() {
   const uint64_t held =
       sends_ ? begun_ - ring_->read.load(std::memory_order_acquire) : ring_->written.load(std::memory_order_acquire) - begun_;
@@ -68,7 +68,7 @@ std::optional<uint64_t> RingLane::room() {
   return std::nullopt;
 }
 
-// As much of one job as lies in one stretch of the ring. @return false: nothing can be begun
+// Begins a piece: as much of one job as fits before the ring's end. @return false: nothing can be begun
 bool RingLane::begin_piece() {
   const auto may = room();
   const auto ranges = jobs_[next_cut_]->ranges;
@@ -93,7 +93,7 @@ bool RingLane::begin_piece() {
     ++range_at;
   }
   piece.ends_job = range_at == ranges.size();
-  pieces_.push_back(std::move(piece));  // first: a copy that has begun must be waited for
+  pieces_.push_back(std::move(piece));  // before the copy begins: a begun copy must be waited for
   if (!start(pieces_.back(), for_gpu)) {
     pieces_.pop_back();
     return false;
@@ -105,7 +105,7 @@ bool RingLane::begin_piece() {
   return true;
 }
 
-// @return false: it has not begun, now or for good
+// @return false: the copy has not begun; either it will be tried again or the lane has failed
 bool RingLane::start(Piece& piece, bool for_gpu) {
   if (!for_gpu) {
     piece.copy =
@@ -145,7 +145,7 @@ bool RingLane::end_pieces() {
   bool advanced = false;
   while (!pieces_.empty() && is_over(pieces_.front())) {
     const auto [bytes, ends_job] = std::pair(pieces_.front().bytes, pieces_.front().ends_job);
-    pieces_.pop_front();  // first: it counts once, even if memory is wanting for what follows
+    pieces_.pop_front();  // first: the piece must count once, even if an allocation below fails
     advanced = true;
     if (!status_.is_ok()) continue;
     copied_ += bytes;

@@ -1,17 +1,17 @@
-// RingLane: one direction of a link's bulk data between two endpoints of one host, where the receiver gets at the sender's memory
-// in no way of its own, or its own memory is of another kind. The sender copies the bytes into a ring in the area that both share
-// (lanes/host_area.h), the receiver out of it, at the same time: host memory with the threads of its HostCopier, memory of its
-// GPU with the GPU, for which the ring is pinned when that is first needed.
+// RingLane: the lane through a ring in shared memory (lanes/host_area.h), in one direction between two endpoints of one host. It
+// serves transfers that the receiver cannot pull: it may not read the sender's memory, or only one end's memory is a GPU's. The
+// sender copies into the ring while the receiver copies out of it, host memory with the threads of HostCopier, GPU memory with the
+// GPU, for which the ring is pinned when first needed.
 //
-//   ring:  | told, not taken | being taken |        free        | being filled | told, not taken |
-//                                          ^ read                              ^ written (both of what is over)
+//   ring:  | filled | being filled |        free        | being taken | filled |
+//                   ^ written                           ^ read                     (both count completed copies only)
 //
-// Jobs are in the same order at both ends: that of the Go frames. The peer may write anything into the ring:
-// its counter is checked before it is used.
+// Jobs have the same order at both ends: the order of the Gos. The peer may write anything into the ring, so its counter is checked
+// before use.
 //
-// An end that waits for the other looks often for a moment, and then rests until the other wakes it, through the control stream and
-// in its order (base/shared_stream.h): here `progress` stores `written` or `read`, and whoever called it then wakes the peer if
-// `take_told` says so; the end that goes to sleep says what it `wants` and then looks whether it `can_move`.
+// An end that waits for the other keeps looking for a moment, and then rests until the peer wakes it through the control stream. The
+// order of steps that loses no wake-up is that of base/shared_stream.h: here `progress` stores `written` or `read`, and its caller
+// then wakes the peer if `take_told` says so; an end that goes to sleep tells what it `wants` and then checks `can_move`.
 #pragma once
 
 #include <cstdint>
@@ -37,31 +37,31 @@ namespace tcpx {
 /// One thread at a time: the one that makes progress.
 class RingLane final : public Lane {
  public:
-  /// Bytes that are copied as one, and that the other end is told of at once. Long pieces, of which some are under way at each
-  /// end, are for the GPU and the copier's threads. Where cores are few those only take them from each other, and short ones are
-  /// copied within `progress`: on two cores 7.6 GB/s instead of 4.5.
+  /// Bytes that are copied in one step; the other end is told after each. Long pieces suit the GPU and the copier's threads, several
+  /// under way at each end. On few cores those threads only take time from each other, so short pieces are copied within
+  /// `progress`: on two cores 7.6 GB/s instead of 4.5.
   static constexpr size_t kLongPiece = size_t{512} << 10, kShortPiece = size_t{64} << 10;
-  /// The GPU's that are under way at once: all links of an endpoint share its copier.
+  /// GPU pieces under way at once. Bounded because all links of an endpoint share the GPU's copier.
   static constexpr size_t kMaxGpuPieces = 8;
-  /// Time for which an end that waits keeps looking before it rests: longer than the other takes for a piece, so that two ends that
-  /// run wake nobody.
+  /// How long a waiting end keeps looking before it rests. Longer than the other end takes for a piece, so that two running ends
+  /// need no wake-ups.
   static constexpr std::chrono::milliseconds kPatience{1};
   static size_t piece_for(uint32_t cores) { return cores < 8 ? kShortPiece : kLongPiece; }
 
   /// @param ring null: there is none. All must outlive this
-  /// @param piece of host memory
+  /// @param piece bytes of a host memory piece
   RingLane(BulkRing* ring, const PullParts& parts, bool sends, size_t piece = piece_for(usable_cores()))
       : Lane(!sends), ring_(ring), parts_(parts), sends_(sends), piece_(piece) {}
   /// Waits for the GPU.
   ~RingLane() override;
 
-  /// Receiver: the bytes that the peer offers, and that cannot be pulled, come through this. @param from its sources
+  /// Receiver: true if bytes that the peer offers with these sources can come through the ring.
   bool takes(std::span<const HeldRange> to, const WireArray<WireSource>& from);
-  /// Sender: they can be put into this.
+  /// Sender: true if these ranges can be put into the ring.
   bool gives(std::span<const HeldRange> from) const;
-  /// The GPU gets at the ring, which is pinned for it when it is first asked. @return false: it does not, as has been logged
+  /// True if this end's GPU reaches the ring. The first call pins the ring, and logs a failure.
   bool reaches_gpu();
-  /// @param job stays the caller's when memory is wanting for it
+  /// @param job stays the caller's if this throws
   void push(std::unique_ptr<Job>&& job) {
     jobs_.push_back(std::move(job));
     pushed_ = true;
@@ -71,12 +71,12 @@ class RingLane final : public Lane {
   void abandon() override;
   const Status& status() const override { return status_; }
   bool idle() const override { return jobs_.empty() && ended_.empty(); }
-  /// The other end has moved nothing for so long that this one rests until it is woken: it may have been stopped.
+  /// Not 0 after kPatience without any move of the other end, which may have been stopped.
   uint32_t wants(TimePoint now) const override {
     if (!waits(now)) return 0;
     return sends_ ? kWakeForBulkRoom : kWakeForBulkBytes;
   }
-  /// Idle, or woken when there is something to do.
+  /// True when idle, or when the peer will wake this end.
   bool rests(TimePoint now) const override { return idle() || waits(now); }
   bool can_move() const override {
     if (next_cut_ >= jobs_.size() || !status_.is_ok()) return false;
@@ -87,7 +87,7 @@ class RingLane final : public Lane {
     if (!std::exchange(told_, false)) return 0;
     return sends_ ? kWakeForBulkBytes : kWakeForBulkRoom;
   }
-  /// Once the link has ended and this is idle: the ring is not used again. @return what pins it for the GPU, if anything does
+  /// Call when the link has ended and this lane is idle; the ring is not used again. @return the GPU's pin of the ring, if any
   MemoryBuffer close() { return std::exchange(mapped_, {}); }
   bool serves(MemoryId region) const override;
   std::string flight_record() const override;
@@ -99,8 +99,8 @@ class RingLane final : public Lane {
   }
 
   struct Piece {
-    std::shared_ptr<HostCopy> copy;    // of host memory
-    std::optional<CopyTicket> ticket;  // of the GPU's
+    std::shared_ptr<HostCopy> copy;    // host memory
+    std::optional<CopyTicket> ticket;  // GPU memory
     uint64_t bytes = 0;
     bool ends_job = false;
   };
@@ -117,18 +117,18 @@ class RingLane final : public Lane {
   const PullParts parts_;
   const bool sends_;
   const size_t piece_;
-  bool asked_ = false;                     // to be pinned
-  MemoryBuffer mapped_;                    // the ring's bytes, when the GPU reaches them
-  std::deque<std::unique_ptr<Job>> jobs_;  // in order; cut from the front on
-  size_t next_cut_ = 0;                    // index into jobs_ of the first one not wholly cut
-  size_t range_ = 0;                       // of that one, where the next piece begins
+  bool asked_ = false;                     // pinning the ring was tried
+  MemoryBuffer mapped_;                    // the ring's bytes, if the GPU reaches them
+  std::deque<std::unique_ptr<Job>> jobs_;  // in order; pieces are cut from the front
+  size_t next_cut_ = 0;                    // index into jobs_ of the first job not cut to its end
+  size_t range_ = 0;                       // where the next piece begins in that job
   uint64_t offset_ = 0;
   std::deque<Piece> pieces_;           // under way, in order
-  uint64_t begun_ = 0, copied_ = 0;    // bytes of the stream
+  uint64_t begun_ = 0, copied_ = 0;    // bytes since the ring was made
   std::vector<CopySegment> segments_;  // reused
   bool pushed_ = false;                // since the last progress
   bool told_ = false;                  // since the last take_told
-  bool starved_ = false;               // the GPU's copier, which others use as well, takes no more now
+  bool starved_ = false;               // the GPU's copier, which all links share, is full
   TimePoint moved_at_{};
   Status status_;
 };
