@@ -15,9 +15,9 @@
 namespace tcpx {
 namespace {
 
-// Between two attempts to come in where there was no room: at first, and at last, when the room may be gone for long.
+// Pause between attempts to connect to an endpoint that has no room: the first, doubled each time up to the longest.
 constexpr Duration kRetryPause = std::chrono::milliseconds(50), kLongestRetryPause = std::chrono::milliseconds(400);
-// Time for the loopback of another host: a tunnel is there or is not.
+// Short, because the loopback of another host is reached through a tunnel or not at all.
 constexpr Duration kForeignLoopback = std::chrono::seconds(2);
 
 }  // namespace
@@ -35,7 +35,7 @@ Status ConnectionBook::listen() {
       Entrance::Parts{.server = *server_,
                       .set_up =
                           [this](BootstrapChannel channel, Deadline deadline, const std::atomic<bool>& gives_way) {
-                            // For good: this is a thread of ours, which may also close what it has made.
+                            // Not restored: this thread is the entrance's own, and may also close what it has made.
                             MemoryOps& memory = *parts_.endpoint.memory;
                             if (memory.has_gpu()) (void)memory.set_current_device(parts_.config.gpu_idx);
                             return set_up_link(std::move(channel), false, link_setup(parts_.identity, &gives_way), deadline);
@@ -115,7 +115,7 @@ Result<std::shared_ptr<Connection>> ConnectionBook::dial(const EndpointMetadata&
   return explain_foreign_loopback(made.status(), peer.hosts);
 }
 
-// The other end may have no room for one more client now; it says so. What this end lacks does not come back by asking.
+// Tries again while the other end says that it has no room for one more client. A shortage of this end's is returned at once.
 Result<std::shared_ptr<Connection>> ConnectionBook::dial_at(const std::string& hosts, const EndpointMetadata& to,
                                                             Deadline deadline, std::optional<ConnId> again) {
   EndpointIdentity identity = parts_.identity;
@@ -128,7 +128,7 @@ Result<std::shared_ptr<Connection>> ConnectionBook::dial_at(const std::string& h
     if (parts_.stop) return Status(Code::kCancelled, "connect", "the endpoint is closing");
     if (link.is_ok()) return add(std::move(*link), again);
     const Status& why = link.status();
-    // An attempt that the deadline has cut short says less than why the ones before were refused.
+    // Why earlier attempts were refused says more than that the deadline cut this one short.
     if (!refused.is_ok() && deadline.expired()) return refused;
     if (why.code() != Code::kExhausted || is_shortage(why) || deadline.expired()) return why;
     refused = why;
@@ -151,7 +151,7 @@ Result<Endpoint::Accepted> ConnectionBook::accept(Deadline deadline) {
   }
 }
 
-// A connection that was let in gets somebody who knows of it. @return nullopt: it has ended, and left nothing
+// Hands a connection that was let in to a caller. @return nullopt: it has ended, and left nothing to receive
 std::optional<Endpoint::Accepted> ConnectionBook::claim(ConnId conn) {
   const ProgressEngine::Lock lock(parts_.engine);
   const Link* const link = parts_.engine.links().claim(conn);
@@ -196,7 +196,7 @@ bool ConnectionBook::forget(ConnId conn) {
 
 void ConnectionBook::retire(ConnId conn, bool keep) {
   const ProgressEngine::Lock lock(parts_.engine);
-  if (!forget(conn)) return;  // somebody else was faster
+  if (!forget(conn)) return;  // another thread was faster
   parts_.engine.drain();
   parts_.engine.links().retire(conn, keep);
 }

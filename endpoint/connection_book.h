@@ -1,6 +1,6 @@
-// ConnectionBook: the connections of an endpoint: made to others, let in from them, found by number, ended.
+// ConnectionBook: makes connections to other endpoints, lets theirs in, finds a connection by its number, and ends it.
 //
-// Blocking steps are done on the caller's thread or one of the entrance's; the one that makes progress gets finished links.
+// Blocking steps run on the caller's thread or on threads of the Entrance; the progress thread gets finished links.
 #pragma once
 
 #include <atomic>
@@ -30,15 +30,15 @@ class ConnectionBook final : private ConnectionMaker {
     ChunkBudget& budget;
     PeerMemory& peers;
     ProgressEngine& engine;
-    const std::atomic<bool>& stop;  ///< ends what waits
+    const std::atomic<bool>& stop;  ///< set: every wait ends
   };
   explicit ConnectionBook(const Parts& parts) : parts_(parts) {}
 
-  /// Before anything else. kSystem and others: cannot listen
+  /// Call first. @return kSystem and others: cannot listen
   Status listen();
-  /// Ends waits for somebody. The stop flag must be set.
+  /// Ends every wait in `accept`. The stop flag must be set.
   void stop_waiting();
-  /// And lets nobody in any more.
+  /// Ends the waits and lets nobody in any more.
   void stop();
 
   Result<ConnId> connect(const std::string& ip, int gpu_idx, int port, Deadline deadline);
@@ -47,11 +47,11 @@ class ConnectionBook final : private ConnectionMaker {
   Result<ConnId> add_remote(const EndpointMetadata& remote, Deadline deadline) { return remotes_.add(remote, deadline); }
   Status remove(ConnId conn);
 
-  /// kNotFound.
+  /// @return kNotFound: no such connection
   Result<std::shared_ptr<Connection>> find(ConnId conn) const;
-  /// From now on nobody knows the id. @return false: nobody did
+  /// Makes the id unknown. @return false: it was
   bool forget(ConnId conn);
-  /// For others to reach this endpoint.
+  /// What other endpoints need to connect to this one.
   std::vector<uint8_t> metadata() const;
 
  private:

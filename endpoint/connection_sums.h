@@ -1,4 +1,4 @@
-// Sums of what connections have counted, so that an endpoint's totals outlive its connections.
+// Adds up the counters of connections, so that an endpoint's totals outlive its connections.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace tcpx {
 
-/// Figures of `a` with everything added that `b` has counted since it began. What describes a connection, or the moment, is a's own.
+/// @return `a` with the counters of `b` added. Gauges and descriptions stay those of `a`.
 inline ConnectionStats sum_of(ConnectionStats a, const ConnectionStats& b) {
   a.bytes_sent += b.bytes_sent;
   a.bytes_received += b.bytes_received;

@@ -1,5 +1,5 @@
-// CopyQueue: short copies of one link that begin as the slots of InlineCopies come free, and end in order. Those without a slot
-// are the last ones, so that what frees a slot never stands behind what waits for it.
+// CopyQueue: the short copies of one link between GPU memory and inline messages. They begin as slots of InlineCopies come free, and
+// end in order. Copies without a slot are always last, so a copy that will free a slot never waits behind one that needs it.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +21,15 @@ class CopyQueue {
   /// @param copies must outlive this
   explicit CopyQueue(InlineCopies& copies) : copies_(copies) {}
 
-  /// Queues a copy, of at most kMaxInlineBytes; `start` begins it.
-  /// @param ranges memory of the GPU, stays until the copy has ended. @param data as many bytes; may be reused at once
+  /// Queues a copy of at most kMaxInlineBytes; `start` begins it.
+  /// @param ranges GPU memory, kept until the copy has ended. @param data as many bytes; may be reused at once
   void push_read(Tag tag, std::span<const HeldRange> ranges) {
     entries_.push_back({.tag = std::move(tag), .ranges = ranges, .data = {}});
   }
   void push_write(Tag tag, std::span<const HeldRange> ranges, std::span<const std::byte> data) {
     entries_.push_back({.tag = std::move(tag), .writes = true, .ranges = ranges, .data = {data.begin(), data.end()}});
   }
-  /// Begins what there are slots for. @return why the next one cannot begin; ok when it only has to wait
+  /// Begins copies while there are slots. @return the error of the next copy; ok if it only has to wait
   Status start() {
     while (started_ < entries_.size()) {
       Entry& entry = entries_[started_];
@@ -42,14 +42,14 @@ class CopyQueue {
   }
 
   bool empty() const { return entries_.empty(); }
-  // The oldest copy; there is one.
+  // The oldest copy. Needs !empty().
   Tag& front() { return entries_.front().tag; }
   bool front_writes() const { return entries_.front().writes; }
   bool front_started() const { return started_ > 0; }
-  /// @return true when it has ended; its error when it has failed
+  /// @return true: it has ended; an error: it has failed
   Result<bool> front_done() const { return front_started() ? copies_.is_done(entries_.front().copy) : Result<bool>(false); }
   std::span<const std::byte> front_bytes() const { return copies_.bytes_of(entries_.front().copy); }
-  /// Drops it. It has ended, or not begun.
+  /// Drops the oldest copy, which has ended or not begun.
   void pop() {
     if (front_started()) {
       copies_.release(entries_.front().copy);
@@ -58,7 +58,7 @@ class CopyQueue {
     entries_.pop_front();
   }
 
-  /// Of any copy. @param is asked with its tag
+  /// @return true if `is` is true for the tag of any copy
   template <class Is>
   bool any_of(Is is) const {
     return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return is(entry.tag); });
@@ -75,7 +75,7 @@ class CopyQueue {
 
   InlineCopies& copies_;
   std::deque<Entry> entries_;
-  size_t started_ = 0;  // at the front
+  size_t started_ = 0;  // of entries_, from the front
 };
 
 }  // namespace tcpx

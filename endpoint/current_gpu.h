@@ -1,4 +1,4 @@
-// CurrentGpu: a GPU that is current on this thread for a scope, as it must be for everything that touches its memory.
+// CurrentGpu: makes a GPU current on this thread for a scope, as everything that touches its memory needs.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace tcpx {
 
-/// Without a GPU there is nothing to do.
+/// Does nothing without a GPU.
 class CurrentGpu {
  public:
   CurrentGpu(MemoryOps& memory, int gpu_idx) : memory_(memory) {

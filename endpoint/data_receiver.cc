@@ -27,14 +27,15 @@ void DataReceiver::post(LocalOperation& local) {
   match(local, std::move(*met.arrival), data);
 }
 
-// So that its send, if it is a long one, need not ask. Ranges that would go one by one must first be compared with the sender's.
+// Tells the peer of a long receive, so that its send may begin without a Go. Not of ranges that would go one by one: these must first
+// be compared with the sender's.
 void DataReceiver::tell_posted(LocalOperation& local) {
   const Operation& operation = *local.operation;
   if (!link_.eager || operation.bytes <= link_.peer.inline_bytes) return;
   const Packing wanted = preferred_packing(operation.ranges, operation.bytes);
   if (wanted == Packing::kRanges) return;
   const auto prepared = link_.lanes.prepare_recv(operation.ranges, wanted);
-  if (!prepared.is_ok()) return;  // which is the answer to its send
+  if (!prepared.is_ok()) return;  // its send will be refused with the same error
   local.packing = *prepared;
   local.begun = true;
   link_.stream->send(PostedFrame{.sequence = operation.sequence, .bytes = operation.bytes, .packing = local.packing});
@@ -71,7 +72,7 @@ Status DataReceiver::on(const SendDataFrame& frame) {
                  frame.data, frame.sequence);
 }
 
-// @param data of the frame: the common short message goes straight from the stream's buffer into place
+// @param data of the frame: a short message usually goes straight from the stream's buffer into place
 Status DataReceiver::take_in(Arrival arrival, std::span<const std::byte> data, uint64_t sequence) {
   const auto [with, receive] = matching_.meet(sequence);
   switch (with) {
@@ -93,7 +94,7 @@ Status DataReceiver::take_in(Arrival arrival, std::span<const std::byte> data, u
   return Status::ok();
 }
 
-// A receive and the send that it meets.
+// Starts the transfer of a receive and the send that it has met.
 void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const std::byte> data) {
   if (arrival.begun) return take_begun(local, std::move(arrival));
   Operation& operation = *local.operation;
@@ -121,7 +122,7 @@ void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const
   receive(local, sources, {.operation = arrival.number, .packing = *way});
 }
 
-// It may have ended at its sender, so only what was said of its receive can be wrong with it.
+// The send may already be done at the peer, so it cannot be refused. It only has to match what was posted.
 void DataReceiver::take_begun(LocalOperation& local, Arrival arrival) {
   if (!local.begun || arrival.bytes != local.operation->bytes || arrival.packing != local.packing)
     return link_.break_with(unexpected(ControlType::kSend, arrival.number, "it has begun otherwise than was posted"));
@@ -135,7 +136,7 @@ void DataReceiver::give_up(const LocalOperation& local) {
   if (const auto arrival = matching_.give_up(sequence)) refuse_arrival(*arrival, given_up_by_receiver());
 }
 
-// One with data was done before anybody could refuse it.
+// A send with data is not answered: it was done at the peer when it left.
 void DataReceiver::refuse_arrival(const Arrival& arrival, const Status& why) {
   if (arrival.begun) {
     link_.let_go_by(arrival.number, arrival.bytes, arrival.packing, {arrival.bytes}, arrival.charge);
@@ -145,8 +146,8 @@ void DataReceiver::refuse_arrival(const Arrival& arrival, const Status& why) {
   if (!arrival.with_data) link_.answer(arrival.number, why);
 }
 
-// A send that has been matched goes on: "go" is on its way to the sender, which waits for that. One that was never offered leaves
-// its place empty.
+// A matched send goes on: its Go is already on the way to the sender, which waits for it. A send that was never offered leaves its
+// place empty.
 Status DataReceiver::on(const CancelFrame& frame) {
   if (frame.what == CancelFrame::What::kSend) {
     const auto charge = matching_.cancel_announced(frame.sequence, frame.operation);
@@ -204,7 +205,7 @@ void DataReceiver::give_up_read(const LocalOperation& local) {
   if (!link_.eager) return;
   given_up_reads_.emplace(local.number(), GivenUpRead{lengths_of(local.operation->ranges), local.charge.bytes});
   given_up_cost_ += local.charge.bytes;
-  // The peer gives credit for a read about when it has answered.
+  // The peer gives a read's credit about when it answers, so more unanswered reads than the window holds cannot be.
   if (given_up_cost_ > 2 * bytes_of(Window::kRestOffers))
     link_.break_with(unexpected(ControlType::kCredit, local.number(), "credit for reads that are not answered"));
 }
@@ -258,14 +259,14 @@ void DataReceiver::take_data(LocalOperation& local, std::span<const std::byte> d
   link_.break_with(copies_.start());
 }
 
-// Keeps the notification, and with it the send's part of the window, which goes back at once if there is none.
+// Keeps the notification, and its send's part of the window with it. Without a notification that part goes back at once.
 void DataReceiver::keep_notify(LocalOperation& local, std::unique_ptr<NotifyMsg> notify, const Charge& charge) {
   local.notify = std::move(notify);
   if (local.notify == nullptr) return link_.give_back(charge);
   local.held = charge;
 }
 
-// The notification of a read goes to the owner of what was read, that of a send to this end.
+// A read's notification goes to the peer, whose memory was read; a send's notification is delivered here.
 void DataReceiver::deliver_notify(LocalOperation& local) {
   Operation& operation = *local.operation;
   if (operation.kind == OperationKind::kRead) {

@@ -1,7 +1,9 @@
-// DataReceiver: arrivals for operations of this end. Receives meet the sends of the peer, reads are answered. Short data comes
-// with its frame and is put in place at once, or by the GPU; for long data this end says "go" and the receiving lane takes it.
+// DataReceiver: takes in the data of this end's receives and reads. A receive meets a send of the peer; a read gets the peer's answer.
+// Short data comes inside a frame and is put in place at once, or by the GPU. For long data this end says Go, and a receiving lane
+// moves it.
 //
-// Nothing a peer sends is trusted: numbers are looked up, sizes compared; a frame that no peer of ours sends ends the link.
+// Nothing that the peer sends is trusted: numbers are looked up and sizes compared, and a frame that a correct peer would not send
+// ends the link.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +25,30 @@ class DataReceiver {
   /// Both must outlive this.
   DataReceiver(LinkContext& link, OperationBook& book) : link_(link), book_(book), copies_(link.shared.copies) {}
 
-  // Receives, in this order.
+  // A receive is first submitted, then posted.
   void submit(const LocalOperation& local) { matching_.submit(local.operation->sequence, local.number()); }
   void post(LocalOperation& local);
-  /// It ends early; its place stays taken: the n-th send meets nobody.
+  /// The receive ends early. Its place in the order stays taken: the n-th send meets nobody.
   void give_up(const LocalOperation& local);
-  /// A read ends early; its bytes may come all the same.
+  /// The read ends early. On an eager link its bytes may still come.
   void give_up_read(const LocalOperation& local);
-  /// It has been answered: nothing comes any more.
+  /// A read that was given up has been answered: nothing comes any more.
   void forget_read(uint64_t number);
   bool has_come(uint64_t sequence) const { return matching_.has_come(sequence); }
 
-  // Frames of the peer. @return kProtocol: no peer of ours sends that
+  // Frames of the peer. @return kProtocol: a correct peer would not send this now
   Status on(const SendFrame& frame);
   Status on(const SendDataFrame& frame);
-  /// Of a send.
+  /// The peer gives up a send.
   Status on(const CancelFrame& frame);
   Status on(const ReadDataFrame& frame);
   Status on(const ReadyFrame& frame);
 
-  /// The data of a receive is in place, and so is due what came with it.
+  /// Call when the data is in place. A receive's notification is delivered here, a read's is sent to the peer.
   void deliver_notify(LocalOperation& local);
   /// Moves short copies along. @return true when something advanced
   bool progress();
-  /// The link has failed. Messages that have arrived whole can still be received.
+  /// Call when the link has failed. Messages that have arrived whole can still be received.
   void end() { matching_.end(); }
   bool copying() const { return !copies_.empty(); }
   size_t arrivals() const { return matching_.arrivals(); }
@@ -55,7 +57,7 @@ class DataReceiver {
   Status take_in(Arrival arrival, std::span<const std::byte> data, uint64_t sequence);
   void match(LocalOperation& local, Arrival arrival, std::span<const std::byte> data);
   struct GivenUpRead {
-    std::vector<uint64_t> lengths;  // of its ranges
+    std::vector<uint64_t> lengths;  // bytes of its ranges
     uint64_t cost = 0;              // in the peer's window
   };
   void tell_posted(LocalOperation& local);
@@ -69,8 +71,8 @@ class DataReceiver {
   LinkContext& link_;
   OperationBook& book_;
   SendMatching matching_;
-  CopyQueue<uint64_t> copies_;                                            // kWriteIn, by operation
-  std::unordered_map<uint64_t, GivenUpRead> given_up_reads_;  // on an eager link, until the peer has answered
+  CopyQueue<uint64_t> copies_;                                            // in kWriteIn, by operation
+  std::unordered_map<uint64_t, GivenUpRead> given_up_reads_;  // eager link: until the peer has answered
   uint64_t given_up_cost_ = 0;
 };
 

@@ -5,9 +5,9 @@
 namespace tcpx {
 namespace {
 
-// Bytes of the sending lane beside which another transfer begins before its Go: what has begun cannot be taken back.
+// A transfer begins before its Go only while the sending lane has at most this many bytes: what has begun cannot be taken back.
 constexpr uint64_t kBegunBytes = 16u << 20;
-// Receives that are kept for sends to come.
+// Posted receives of the peer that are remembered for sends to come.
 constexpr size_t kMaxPosted = 1024;
 
 }  // namespace
@@ -60,7 +60,7 @@ bool DataSender::may_begin(LocalOperation& local) {
   posted_.erase(found);
   if (!has_room || posted.bytes != operation.bytes) return false;
   if (posted.packing == local.packing) return true;
-  // Ranges that go one by one are in the charge.
+  // kRanges cannot change any more: the lengths of the ranges are part of the charge.
   if (posted.packing != Packing::kPacked || local.packing != Packing::kWhole) return false;
   if (!link_.lanes.prepare_send(operation.ranges, Packing::kPacked).is_ok()) return false;
   local.packing = Packing::kPacked;
@@ -133,7 +133,7 @@ void DataSender::end_copy(LocalOperation& local, Status status) {
   give_up(local, status.is_ok() ? link_.status : std::move(status));
 }
 
-// Nothing of it has been said to the peer.
+// For an operation that the peer has not been told of.
 void DataSender::give_up(LocalOperation& local, Status why) {
   link_.windows.put_back(local.charge);
   if (local.kind() == OperationKind::kSend) tell_cancelled(local, false);

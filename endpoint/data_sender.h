@@ -1,5 +1,6 @@
-// DataSender: sends and writes of this end that the peer's window has let through. A short one leaves with its data, which the
-// GPU may have to copy out first; a long one has been announced and goes into a sending lane when the peer says so.
+// DataSender: moves the sends and writes of this end once they have their part of the peer's window. A short one leaves with its
+// data, which the GPU may have to copy out first. A long one has been offered, and goes into a sending lane after the peer's Go; on
+// an eager link it may begin without one.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +20,22 @@ class DataSender {
   /// Both must outlive this.
   DataSender(LinkContext& link, OperationBook& book) : link_(link), book_(book), copies_(link.shared.copies) {}
 
-  /// A short send or write, which has its part of the window.
+  /// Sends a short send or write, which has its part of the window.
   void send_short(LocalOperation& local);
-  /// A long one, which has its part of the window, goes to the peer behind its announcement, without waiting for a Go. Sets the packing
-  /// that the peer wants.
+  /// @return true if a long send or write, which has its part of the window, may begin without a Go. May change its packing to the one
+  /// that the peer posted.
   bool may_begin(LocalOperation& local);
-  /// The peer wants a long one. @return kProtocol: it cannot
+  /// The peer wants the bytes of a long send or write. @return kProtocol: it may not ask for them
   Status on(const GoFrame& frame);
-  /// The peer has a receive for a send to come.
+  /// The peer has posted a receive for a send to come.
   Status on(const PostedFrame& frame);
-  /// Tells the peer that a send ends early. @param announced the peer has been told of it, and answers
+  /// Tells the peer that a send ends early. @param announced the peer knows of the send, and answers
   void tell_cancelled(const LocalOperation& local, bool announced);
   /// Moves short copies along. @return true when something advanced
   bool progress();
-  /// The kernel has all that was said: short sends are done. @return true when there were some
+  /// Ends the short sends whose bytes the kernel now has. @return true when there were some
   bool end_left();
-  /// The link has failed: nothing leaves any more.
+  /// Call when the link has failed: nothing leaves any more.
   void end() { leaving_.clear(); }
   bool copying() const { return !copies_.empty(); }
 
@@ -46,10 +47,10 @@ class DataSender {
 
   LinkContext& link_;
   OperationBook& book_;
-  CopyQueue<uint64_t> copies_;     // kReadOut, by operation
-  std::vector<uint64_t> leaving_;  // kLeaving
+  CopyQueue<uint64_t> copies_;     // in kReadOut, by operation
+  std::vector<uint64_t> leaving_;  // in kLeaving
   std::vector<std::byte> room_;    // reused
-  std::map<uint64_t, PostedFrame> posted_;  // by sequence: receives that no send of this end has met
+  std::map<uint64_t, PostedFrame> posted_;  // by sequence: receives that no send of this end has met yet
 };
 
 }  // namespace tcpx

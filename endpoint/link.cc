@@ -10,13 +10,13 @@
 namespace tcpx {
 namespace {
 
-// Frames are collected for so long after some have left, unless they are many: a system call for each would cost more than the
-// wait. The first two after a pause leave at once: the notification of a read is often followed by the next read.
+// After a flush, frames are collected for this long, or up to kManyBytes: a system call for each would cost more than the wait. The
+// first two after a pause leave at once, because the notification of a read is often followed by the next read.
 constexpr Duration kCollect = std::chrono::microseconds(10);
 constexpr size_t kManyBytes = 64 * 1024;
-// Time a closed connection may take to let transfers end that have begun.
+// How long a closing connection waits for transfers that have begun.
 constexpr Duration kFarewell = std::chrono::seconds(2);
-// Between looks whether the peer's host has been silent for too long (wire/host_signs.h).
+// How often the peer's host is checked for silence (wire/host_signs.h).
 constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -34,15 +34,15 @@ Link::~Link() {
   } catch (const std::bad_alloc&) {
     fail_without_memory();
   }
-  // The rest waits for the GPU, and for memory of this process, which may never answer.
+  // What is left waits for the GPU, or for copies of memory that may never answer.
   for (const auto patience = Deadline::after(kFarewell); !closed() || local_.copying();) {
     if (patience.expired()) context_.lanes.abandon();
     try {
       (void)progress(false);
-    } catch (const std::bad_alloc&) {  // the memory this frees is enough in the end
+    } catch (const std::bad_alloc&) {  // each turn frees memory, so a later one succeeds
     }
   }
-  // Receives that came after the end, for what had come whole before, and whose memory still waits for the GPU.
+  // Still there: receives submitted after the end, for data that had come before it, whose memory waits for the GPU.
   local_.end_rest();
 }
 
@@ -82,10 +82,10 @@ bool Link::progress(bool readable) {
   return advanced;
 }
 
-// A short send is done when the kernel has it: it arrives then even if this process ends.
+// A short send is done when the kernel has its bytes: from then on it arrives even if this process ends.
 bool Link::flush() {
   const bool advanced = context_.stream->flush();
-  // Frames that take no system call leave at once.
+  // In shared memory frames take no system call, and leave at once.
   if (advanced && !context_.stream->is_shared())
     next_flush_ = std::clamp(next_flush_ + kCollect, context_.now, context_.now + kCollect);
   if (context_.stream->backlog() > 0) return advanced;
@@ -106,7 +106,7 @@ bool Link::needs_polling() const {
 bool Link::prepare_sleep() {
   if (!reads()) return false;
   const uint32_t bulk = context_.lanes.wants(context_.now);
-  // The lanes are looked at only after the peer has been told, in the order of base/shared_stream.h.
+  // base/shared_stream.h wants this order: first tell the peer, then look at the lanes.
   return context_.stream->prepare_sleep(bulk) || (bulk != 0 && context_.lanes.can_move());
 }
 
@@ -127,7 +127,7 @@ bool Link::send_notifications() {
 bool Link::progress_lanes() {
   bool advanced = false;
   for (Lane* const lane : context_.lanes.all()) advanced |= move(*lane);
-  // After the lanes have stored what they have moved.
+  // Wake the peer only after the lanes have stored their counters.
   if (const uint32_t told = context_.lanes.take_told(); told != 0) context_.stream->wake(told);
   return advanced;
 }
@@ -157,7 +157,7 @@ void Link::end_late() {
 void Link::close() {
   if (context_.stage != LinkStage::kOpen) return;
   context_.now = context_.shared.clock.now();
-  (void)send_notifications();  // those whose `notify` came before
+  (void)send_notifications();  // `notify` was called for them before `close`
   context_.stage = LinkStage::kClosing;
   context_.face->ended = true;
   context_.status = Status(Code::kCancelled, "close connection", "closed by this end");
@@ -174,7 +174,7 @@ void Link::fail(Status reason) {
   const bool expected = context_.stage == LinkStage::kClosing || peer_closing_;
   if (context_.stage == LinkStage::kOpen) context_.status = std::move(reason);
   context_.stage = LinkStage::kFailed;
-  // Before any operation gives memory back: what a peer of this host copies from now on does not count.
+  // Before any operation gives memory back: what a peer on this host copies from now on does not count.
   if (context_.host != nullptr) context_.host->own_alive().store(0);
   context_.face->ended = true;
   context_.stats.alive = false;
@@ -185,14 +185,14 @@ void Link::fail(Status reason) {
 
 void Link::fail_without_memory() noexcept {
   try {
-    // A Status needs no memory to say this. A frame may be half written: nothing leaves any more.
+    // This Status allocates nothing. A frame may be half written, so the stream must send nothing more.
     context_.stream->fail(Status(Code::kExhausted, "allocate", "out of memory"));
     fail(context_.stream->status());
   } catch (const std::bad_alloc&) {
   }
 }
 
-// Again when memory was wanting.
+// `progress` calls this again if an allocation fails.
 void Link::end_all() {
   if (context_.stream->status().is_ok()) (void)flush();
   context_.stream->fail(context_.status);
@@ -208,7 +208,7 @@ bool Link::quiet() const {
   return context_.lanes.idle() && !local_.copying() && peer_.quiet();
 }
 
-// The same, or what is under way waits for other links, or for a peer that stands still.
+// Quiet, or waiting only for other links or for a stalled peer.
 bool Link::rests() const {
   return context_.lanes.rests(context_.now) && !local_.copying() && peer_.quiet();
 }
@@ -222,7 +222,7 @@ void Link::advance_state() {
     fail(context_.status);
   if (context_.stage == LinkStage::kFailed && quiet() && local_.empty() && context_.lanes.closed()) {
     context_.stage = LinkStage::kClosed;
-    context_.stream->close();  // the link may be kept for what has arrived
+    context_.stream->close();  // the link itself may be kept for sends that have arrived
     context_.place.shrink(context_.place.bytes() - std::min(context_.place.bytes(), arrived_bytes()));
     context_.lanes.close();
   }

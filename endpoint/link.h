@@ -1,8 +1,8 @@
-// Link: one connection between two endpoints, as the thread that makes progress sees it: the control stream, a lane of bulk data
-// each way, and every operation that is under way on it. Its state is decided here and nowhere else:
+// Link: one end of a connection between two endpoints: its control stream, its lanes, and every operation under way on it. Only the
+// progress thread sees it. Its state changes here and nowhere else:
 //
-//   kOpen -> kClosing    `close`: operations that have not begun to move fail, the peer is told
-//   any   -> kFailed     at an error, when both ends have said that they close, or when the farewell has taken too long
+//   kOpen -> kClosing    `close`: operations that have not begun to move fail, and the peer is told
+//   any   -> kFailed     at an error, when both ends have said that they close, or when closing takes too long
 //   kFailed -> kClosed   nothing touches any memory any more
 #pragma once
 
@@ -23,7 +23,7 @@ namespace tcpx {
 /// A connection as callers see it.
 struct Connection {
   ConnId id{};
-  uint64_t link = 0;  ///< which of the connection's links, when it is made anew
+  uint64_t link = 0;  ///< number of its current link, which changes when the connection is made anew
   std::shared_ptr<LinkFace> face;
   std::atomic<uint64_t> next_send{0}, next_recv{0};
 };
@@ -38,59 +38,59 @@ class Link final : private ControlSink {
   const EndpointIdentity& peer() const { return context_.peer; }
   const std::string& peer_host() const { return peer_host_; }
   int fd() const { return context_.stream->fd(); }
-  /// Shared memory takes the place of the control connection, and `fd` shows only what comes during a sleep.
+  /// True if the control stream is in shared memory; `fd` then shows only what comes during a sleep.
   bool is_shared() const { return context_.stream->is_shared(); }
-  /// The peer has changed something in shared memory that this end waits for. Costs no system call.
+  /// True when the peer has changed something in shared memory that this end waits for. Costs no system call.
   bool has_arrived() const {
     return reads() && (context_.stream->has_arrived() || context_.stream->has_room() || context_.lanes.can_move());
   }
-  /// From now on `fd` shows it. @return true when the peer has changed something already
+  /// Makes `fd` show what `has_arrived` would. @return true when the peer has changed something already
   bool prepare_sleep();
   void end_sleep() { context_.stream->end_sleep(); }
   const std::shared_ptr<LinkFace>& face() const { return context_.face; }
 
   /// Takes over an operation of this connection, whichever state the link is in.
   void submit(Operation& operation);
-  /// Sends a notification. Not an operation: it leaves when the peer's window lets it, or is dropped with the link.
+  /// Sends a notification, which is no operation: it leaves when the peer's window has room, or is dropped with the link.
   void notify(std::unique_ptr<Notification> notification);
   /// Moves everything along. @return true when something advanced
   /// @param readable the control connection has something to read
   bool progress(bool readable);
-  /// Something is under way that no event of the control connection will announce.
+  /// True when something is under way that no event of the control connection will announce.
   bool needs_polling() const;
-  /// The control connection is still read, so its events matter.
+  /// True while the control connection is read, so that its events matter.
   bool reads() const { return !context_.has_failed(); }
   uint64_t chunks_in_flight() const { return context_.lanes.chunks_in_flight(); }
-  /// Looks at what somebody has asked to cancel.
+  /// Ends the operations that were asked to be cancelled.
   void take_cancel_requests() { local_.take_cancel_requests(); }
   /// Ends every operation of this end early.
   void cancel_all(const Status& why) { local_.cancel_all(why); }
 
-  /// Ends the link: operations that have not begun to move fail with kCancelled, transfers under way may end, the peer is told.
+  /// Closes the link: operations that have not begun to move fail with kCancelled, transfers under way may end, the peer is told.
   void close();
-  /// Ends it at once.
+  /// Ends the link at once.
   void fail(Status reason);
-  /// The same when any other call has thrown std::bad_alloc. Steps that need memory are left to `progress`.
+  /// Fails the link after any other call has thrown std::bad_alloc. `progress` does the steps that need memory.
   void fail_without_memory() noexcept;
-  /// True when nothing touches any memory any more, and nothing is left to say.
+  /// True when nothing touches any memory any more, and nothing is left to send.
   bool closed() const { return context_.stage == LinkStage::kClosed; }
-  /// Sends of the peer wait for a receive.
+  /// True when sends of the peer wait for a receive.
   bool has_arrivals() const { return local_.arrivals() > 0; }
-  /// Bytes that they and their notifications take here, at least.
+  /// At least the bytes that those sends and their notifications take here.
   uint64_t arrived_bytes() const {
     uint64_t bytes = 0;
     for (const Window window : {Window::kSends, Window::kRest, Window::kSendOffers, Window::kRestOffers})
       bytes += context_.windows.held(window);
     return bytes;
   }
-  /// Ok while the link is of use; else why it is not.
+  /// Ok while the link takes operations; else why not.
   const Status& status() const { return context_.status; }
 
-  /// Something that the peer has started uses the region.
+  /// True when an operation of the peer uses the region.
   bool serves(MemoryId region) const;
   /// Lets the lanes forget a region that nobody uses any more. @return shares of it that the peer has been told to unmap
   std::vector<uint64_t> forget(MemoryId region);
-  /// The peer has not said yet that it does not map that share any more.
+  /// True while the peer still maps a share that it was told to unmap.
   bool is_mapped(uint64_t share) const { return reads() && context_.lanes.is_mapped(share); }
   ConnectionStats stats() const;
   std::string flight_record() const;
@@ -123,7 +123,7 @@ class Link final : private ControlSink {
   LocalOperations local_{context_};
   PeerOperations peer_{context_};
   bool peer_closing_ = false, said_bye_ = false;
-  bool all_ended_ = false;  // kFailed: fail is done with operations, lanes and stream
+  bool all_ended_ = false;  // in kFailed: `end_all` has completed
   TimePoint close_until_, next_alive_look_, next_flush_;
 };
 

@@ -1,5 +1,5 @@
-// LinkContext: state that the parts of a link share. Link decides about its state, LocalOperations and PeerOperations move
-// the operations of each end, and all of them send to the peer over one control stream, within its windows.
+// LinkContext: the state that the parts of a link share. Link decides on the link's stage, LocalOperations moves the operations of
+// this end and PeerOperations those of the peer; all send over one control stream, within the peer's windows.
 #pragma once
 
 #include <algorithm>
@@ -32,21 +32,20 @@ struct LinkShared {
   PullParts pulls;
   const Clock& clock;
   uint32_t inline_bytes = 0;
-  Duration peer_timeout = std::chrono::seconds(30);  ///< for which the peer's host may be silent
+  Duration peer_timeout = std::chrono::seconds(30);  ///< longest silence of the peer's host
 };
 
-/// A link as callers see it without waiting for the thread that makes progress. They may keep it for longer than the link
-/// lives, and the other way round, so it is shared.
+/// What callers can see of a link without the engine's lock. Shared, because callers and the link may each outlive the other.
 struct LinkFace {
-  std::atomic<bool> ended{false};             ///< nothing new is taken
-  std::atomic<size_t> notifications{0};       ///< that have not left
-  std::atomic<size_t> notification_bytes{0};  ///< of their names and texts
+  std::atomic<bool> ended{false};             ///< the link takes nothing new
+  std::atomic<size_t> notifications{0};       ///< that have not left yet
+  std::atomic<size_t> notification_bytes{0};  ///< bytes of their names and texts
 };
 inline size_t size_of(const NotifyMsg& message) {
   return message.name.size() + message.msg.size();
 }
 
-/// A notification until it leaves, which counts as long as it lives.
+/// A notification until it leaves. It counts in `face` as long as it lives.
 struct Notification {
   Notification(ConnId to, uint64_t number, NotifyMsg text, std::shared_ptr<LinkFace> link_face)
       : conn(to), link(number), message(std::move(text)), face(std::move(link_face)) {
@@ -61,7 +60,7 @@ struct Notification {
   Notification& operator=(const Notification&) = delete;
 
   const ConnId conn;
-  const uint64_t link;  ///< which of the connection's links, when it is made anew
+  const uint64_t link;  ///< Connection::link
   const NotifyMsg message;
   const std::shared_ptr<LinkFace> face;
   Notification* next_submitted = nullptr;
@@ -78,15 +77,15 @@ struct PeerJob final : Job {
   }
 
   const std::vector<HeldRange> held;
-  std::unique_ptr<NotifyMsg> notify;  ///< delivered here at the good end
+  std::unique_ptr<NotifyMsg> notify;  ///< delivered here if the job ends well
   Charge charge;                      ///< given back at the end
-  Packing on_host = Packing::kWhole;  ///< of a read: way_on_host of what the peer was told
+  Packing on_host = Packing::kWhole;  ///< read: way_on_host of the offer
 };
 
 enum class LinkStage : uint8_t {
   kOpen,
-  kClosing,  ///< nothing new is taken, transfers under way are let end
-  kFailed,   ///< nothing is sent any more; work that touches memory is waited for
+  kClosing,  ///< takes nothing new; transfers under way may end
+  kFailed,   ///< sends nothing any more; waits for work that touches memory
   kClosed,
 };
 
@@ -106,17 +105,18 @@ struct LinkContext {
         now(shared.clock.now()) {}
 
   bool has_failed() const { return stage >= LinkStage::kFailed; }
-  /// Takes its part of this end's window. @return kProtocol when the peer said more than that lets through
+  /// Takes the cost of the peer's message from this end's window. @return kProtocol: the window has no room for it
   Status count(ControlType type, uint64_t operation, const Charge& charge) {
     if (windows.count(charge)) return Status::ok();
     return unexpected(type, operation, "more than the window lets through");
   }
   void give_back(const Charge& charge) {
-    // A peer that does not read its answers gets no credit for more of them.
+    // A peer that does not read its answers gets no credit for more requests.
     if (stream->backlog() >= kMuchUnread) return windows.owe(charge);
     tell_credit(charge);
   }
-  /// Credit that was kept back, asks for larger windows, and such windows of the peer's. @return true when there were some
+  /// Grants the peer's asks for larger windows, sends credit that was kept back, and sends this end's asks.
+  /// @return true when a window was enlarged or an ask was sent
   bool size_windows() {
     bool advanced = enlarge_windows();
     for (const Window window : kAllWindows) {
@@ -125,36 +125,36 @@ struct LinkContext {
     for (; const auto window = windows.take_ask(); advanced = true) stream->send(CreditFrame{.window = *window});
     return advanced;
   }
-  /// @return false: it is not owed
+  /// @return false: more credit than the peer owes
   bool on(const CreditFrame& frame) {
     const bool is_ask = frame.bytes == 0 && frame.size == 0;
     if (is_ask) asks_[static_cast<size_t>(frame.window)] = true;
     return is_ask || windows.refill({frame.window, frame.bytes}, frame.size);
   }
-  /// Tells the peer how an operation ended that it has started.
+  /// Tells the peer how one of its operations ended.
   void answer(uint64_t number, const Status& outcome) { stream->send(DoneFrame{.operation = number, .status = outcome}); }
   void refuse(uint64_t number, const Charge& charge, const Status& why) {
     give_back(charge);
     answer(number, why);
   }
-  /// The peer does not begin a write of its own. @return null: none of that number is awaited
+  /// Takes back the job of a write that the peer will not begin. @return null: no such write is awaited
   std::unique_ptr<PeerJob> take_awaited_write(uint64_t number) {
     return std::unique_ptr<PeerJob>(static_cast<PeerJob*>(lanes.take_awaited_write(number).release()));
   }
-  /// Takes the bytes of a transfer that the peer has begun and this end cannot use.
-  /// @param lengths of its ranges; at least one
-  /// @param charge given back behind them
+  /// Receives and discards the bytes of a transfer that the peer has begun and this end cannot use.
+  /// @param lengths bytes of its ranges; at least one
+  /// @param charge given back when all bytes have come
   void let_go_by(uint64_t operation, uint64_t bytes, Packing packing, std::vector<uint64_t> lengths, const Charge& charge) {
     auto job = std::make_unique<PeerJob>(operation, std::vector<HeldRange>(), bytes, charge);
     job->packing = packing;
     job->unwanted = std::move(lengths);
     lanes.receive_begun(std::move(job));
   }
-  /// Now, or when the inbox has room.
+  /// Delivers now, or later through `deliver_kept` if the inbox is full.
   void deliver(Delivery delivery) {
     if (notifications.deliver(delivery)) end_delivery(delivery);
   }
-  /// Those that had to wait. @return true when there were some
+  /// Delivers what had to wait for the inbox. @return true when there was some
   bool deliver_kept() {
     bool advanced = false;
     while (auto delivered = notifications.take_delivered()) {
@@ -163,7 +163,7 @@ struct LinkContext {
     }
     return advanced;
   }
-  /// Unless `why` is ok, the link cannot go on: it fails as soon as it is asked again. Only the first reason counts.
+  /// Unless `why` is ok, the link fails at its next turn. Only the first reason counts.
   void break_with(Status why) {
     if (!why.is_ok() && broken.is_ok()) broken = std::move(why);
   }
@@ -172,26 +172,26 @@ struct LinkContext {
   const ConnId id;
   const EndpointIdentity peer;
   PeerMemory::Place place;               ///< what this link may hold for its peer
-  const std::unique_ptr<HostPeer> host;  ///< null: the peer shares no memory with this end. The stream uses it
+  const std::unique_ptr<HostPeer> host;  ///< used by the stream; null: the peer shares no memory with this end
   const bool eager;                      ///< LinkParts::eager
   const std::unique_ptr<ControlStream> stream;
   Lanes lanes;
   CreditWindows windows;
   NotifyDelivery notifications;
   const std::shared_ptr<LinkFace> face = std::make_shared<LinkFace>();
-  std::deque<std::unique_ptr<Notification>> notify_waits;  ///< for the peer's window
+  std::deque<std::unique_ptr<Notification>> notify_waits;  ///< wait for the peer's window
   ConnectionStats stats;
   TimePoint now;  ///< of this turn
   LinkStage stage = LinkStage::kOpen;
-  bool begins_writes = true;  ///< on an eager link: the peer has taken all that have begun, as they were packed
-  Status status;              ///< ok while it is of use
-  Status broken;
+  bool begins_writes = true;  ///< eager link: the peer has taken every begun write as it was packed
+  Status status;              ///< ok while the link takes operations
+  Status broken;              ///< set by break_with
 
  private:
   static constexpr Window kAllWindows[] = {Window::kSends, Window::kRest, Window::kSendOffers, Window::kRestOffers};
-  /// Control bytes that wait for a peer, which may be answers.
+  /// Control bytes waiting to be sent; from here on the peer gets no credit.
   static constexpr size_t kMuchUnread = 256u << 10;
-  /// Between two looks whether there is memory for the peer's asks.
+  /// How often memory is looked for when the peer's asks could not be granted.
   static constexpr Duration kEnlargeEvery = std::chrono::milliseconds(20);
 
   void tell_credit(const Charge& charge) {
@@ -202,7 +202,7 @@ struct LinkContext {
     place.shrink(kept);
     stream->send(CreditFrame{.window = window, .bytes = credit - kept, .size = kept > 0 ? windows.size(window) : 0});
   }
-  // To a whole one while there is plenty, else to twice its size, else when others have gone or let go of something.
+  // Makes a window whole while memory is plentiful, else doubles it; if neither fits, tries again later.
   bool enlarge_windows() {
     if (asks_ == Asks{} || now < next_enlarge_) return false;
     bool advanced = false;
@@ -222,7 +222,7 @@ struct LinkContext {
   }
 
   using Asks = std::array<bool, kWindows>;
-  Asks asks_{};  // of the peer, for larger ones
+  Asks asks_{};  // the peer's, for larger windows
   TimePoint next_enlarge_;
 
   void end_delivery(const Delivery& delivery) {
