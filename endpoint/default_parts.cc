@@ -1,4 +1,4 @@
-// The one place that wires an Endpoint's real parts.
+// Wires an Endpoint's real parts: the only file of this folder that knows the vendor's plugin, CUDA memory and the unpackers.
 #include <algorithm>
 #include <exception>
 #include <string>
@@ -26,7 +26,7 @@ std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size
 }  // namespace
 
 Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
-  // A plugin is loaded once, with threads that a fork does not take along.
+  // A plugin is loaded once per process, and its threads do not exist in a forked child.
   static const uint64_t loaded_after = count_forks();
   if (count_forks() != loaded_after) {
     return Status(

@@ -15,7 +15,7 @@ Deadline deadline_of(const Endpoint::Impl& impl, std::optional<Endpoint::Millise
   return Deadline::after(timeout.value_or(impl.timeout()));
 }
 
-// Exceptions in a call (no memory; none is on purpose) end here, and in a forked child every call does.
+// Turns exceptions (only bad_alloc is expected) into a Status, and refuses every call in a forked child.
 template <class Body>
 auto guarded(const char* operation, const Endpoint::Impl& impl, Body body) -> decltype(body()) {
   TCPX_RETURN_IF_ERROR(impl.check_process());
@@ -28,25 +28,25 @@ auto guarded(const char* operation, const Endpoint::Impl& impl, Body body) -> de
   }
 }
 
-// The same for calls that may wait, out of which the destructor gets other threads first.
+// As `guarded`, for calls that may wait: the destructor first gets other threads out of them.
 template <class Body>
 auto guarded_wait(const char* operation, Endpoint::Impl& impl, Body body) -> decltype(body()) {
   const Endpoint::Impl::Call call(impl);
   return guarded(operation, impl, body);
 }
 
-// Registers memory of its own for the duration of a slot's transfer.
+// Moves a slot, by memory that is registered only for this transfer.
 template <class Transfer>
 Status move_slot(Endpoint& endpoint, RemoteSlot& slot, Transfer transfer) {
   auto memory = std::make_unique<RemoteSlot>(slot);
   TCPX_ASSIGN_OR_RETURN(const auto id, endpoint.register_memory(memory.get(), sizeof *memory, MemoryType::kHost));
   Status status = transfer(LocalRange{id, memory.get(), sizeof *memory});
   if (status.is_ok()) slot = *memory;
-  if (!endpoint.deregister(id).is_ok()) (void)memory.release();  // an operation that does not end may still write there
+  if (!endpoint.deregister(id).is_ok()) (void)memory.release();  // leaked: an operation that does not end may still write there
   return status;
 }
 
-// The same for calls that have no status.
+// As `guarded`, for calls that return no status.
 template <class Answer, class Body>
 Answer guarded_or(Answer otherwise, const Endpoint::Impl& impl, Body body) {
   if (!impl.check_process().is_ok()) return otherwise;
@@ -77,7 +77,7 @@ Result<std::unique_ptr<Endpoint>> EndpointMaker::make(EndpointParts parts, const
 Endpoint::Endpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Endpoint::~Endpoint() {
-  // The threads are the parent's, and so is everything that they work on.
+  // In a forked child: the threads, and everything that they work on, belong to the parent.
   if (!impl_->check_process().is_ok()) (void)impl_.release();
 }
 

@@ -17,12 +17,12 @@
 namespace tcpx {
 namespace {
 
-// Short enough for small messages on few cores, where the one who spins may keep the one who works from working.
+// Short, because on few cores a spinning thread may keep the working one from its core.
 constexpr Duration kWaitSpin = std::chrono::microseconds(200);
-constexpr size_t kMaxNotifyWaits = 65536;                        // of a connection, for the peer's window
-constexpr size_t kMaxNotifyWaitBytes = 64u << 20;                // of their texts
-constexpr Duration kEnd = std::chrono::seconds(4);               // that the last farewells may take
-constexpr Duration kUnmapping = std::chrono::milliseconds(100);  // that a deregistration waits for peers of this host
+constexpr size_t kMaxNotifyWaits = 65536;                        // notifications of a connection that wait for the peer's window
+constexpr size_t kMaxNotifyWaitBytes = 64u << 20;                // bytes of their names and texts
+constexpr Duration kEnd = std::chrono::seconds(4);               // longest time to close all links
+constexpr Duration kUnmapping = std::chrono::milliseconds(100);  // how long a deregistration waits for peers on this host
 
 Status refuse(OperationKind kind, std::string why) {
   return Status(Code::kInvalidArgument, std::string(name_of(kind)), std::move(why));
@@ -50,7 +50,7 @@ Status check(const NotifyMsg& message) {
                        kMaxNotifyNameBytes, " and ", kMaxNotifyTextBytes));
 }
 
-// One more may wait for the peer to take some.
+// Checks that one more notification may wait for the peer's window.
 Status check_room(const LinkFace& face, const NotifyMsg& message) {
   const size_t waiting = face.notifications.load(std::memory_order_relaxed);
   const size_t bytes = face.notification_bytes.load(std::memory_order_relaxed);
@@ -59,7 +59,7 @@ Status check_room(const LinkFace& face, const NotifyMsg& message) {
                 concat(waiting, " notifications of ", bytes, " bytes wait for the peer to take some"));
 }
 
-// A few saturate memory, and the application's threads and those that move data need cores, too.
+// A few threads saturate memory, and the application and the progress thread need cores, too.
 size_t copy_threads(uint32_t cores) {
   return std::min(cores, std::clamp(cores / 4, 2u, 4u));
 }
@@ -72,7 +72,7 @@ Result<Endpoint::Impl::Copiers> Endpoint::Impl::Copiers::create(MemoryOps& memor
   TCPX_ASSIGN_OR_RETURN(copiers.brief, memory.make_segment_copier(gpu_idx));
   TCPX_ASSIGN_OR_RETURN(copiers.host, copiers.host_memory->make_segment_copier(0));
   copiers.messages = std::make_unique<InlineCopies>(memory, *copiers.brief, gpu_idx);
-  // Now, and not while some of the GPU's work waits for us.
+  // Allocated now: later, the allocation may wait for GPU work that itself waits for this endpoint.
   if (memory.has_gpu()) TCPX_RETURN_IF_ERROR(copiers.messages->prepare());
   copiers.reach = std::make_unique<GpuReach>(memory, gpu_idx, steered);
   copiers.pulls = std::make_unique<HostCopier>(copy_threads(usable_cores()));
@@ -150,9 +150,9 @@ void Endpoint::Impl::stop_waiting() {
 Endpoint::Impl::~Impl() {
   stop_waiting();
   connections_.stop();
-  // Without a thread this one drives; with one it helps. Calls that other threads are in end with what they wait for.
+  // Makes progress here, with or without a progress thread. Calls of other threads end when what they wait for has ended.
   for (const Deadline deadline = Deadline::after(kEnd); !deadline.expired();) {
-    const bool alone = calls_ == 0;  // asked first: a call that leaves may have made a link
+    const bool alone = calls_ == 0;  // before close_links: a call that was leaving may have made a link
     if (engine_.close_links() && alone) break;
     engine_.wake();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -187,7 +187,7 @@ Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes,
 
 Status Endpoint::Impl::deregister(MemoryId id, Deadline deadline) {
   auto removed = remove_region(id, deadline);
-  // A peer may hold it for ever. Its connection is closed then, and lets go.
+  // A peer may use the region for ever. Closing its connection ends that.
   if (!removed.is_ok() && removed.status().code() == Code::kTimeout && fail_links_that_serve(id))
     removed = remove_region(id, Deadline::after(kGrace));
   if (removed.is_ok() && *removed) {
@@ -201,8 +201,8 @@ Status Endpoint::Impl::deregister(MemoryId id, Deadline deadline) {
   return removed.status();
 }
 
-// What a peer maps is not free when the application frees it. A peer that works lets go in less than a millisecond, unless a kernel of
-// its own keeps it.
+// Memory that a peer maps is not really free when the application frees it. A running peer unmaps it in less than a millisecond, unless
+// one of its own kernels delays that.
 void Endpoint::Impl::wait_until_unmapped(std::vector<ServedLinks::Mapped> mapped) {
   const Deadline deadline = Deadline::after(kUnmapping);
   Backoff backoff(engine_.cores());
@@ -219,7 +219,7 @@ void Endpoint::Impl::wait_until_unmapped(std::vector<ServedLinks::Mapped> mapped
 }
 
 Result<std::optional<Region>> Endpoint::Impl::remove_region(MemoryId id, Deadline deadline) {
-  // Without the thread, the waiting caller makes the progress it waits for.
+  // Without a progress thread, the waiting caller makes the progress that it waits for.
   while (!config_.progress_thread && !deadline.expired()) {
     auto removed = registry_.try_remove(id);
     if (removed.is_ok() || removed.status().code() != Code::kExhausted) return removed;
@@ -228,7 +228,7 @@ Result<std::optional<Region>> Endpoint::Impl::remove_region(MemoryId id, Deadlin
   return registry_.remove(id, deadline);
 }
 
-// @return false: there is none
+// @return false: there is no such link
 bool Endpoint::Impl::fail_links_that_serve(MemoryId region) {
   const ProgressEngine::Lock lock(engine_);
   if (!engine_.links().fail_those_that_serve(region)) return false;
@@ -282,7 +282,7 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   if (options.notify != nullptr) {
     if (kind == OperationKind::kRecv) return refuse(kind, "the sender says what is delivered with a receive");
     TCPX_RETURN_IF_ERROR(check(*options.notify));
-    // That of a read leaves when the read is done, and then waits like any other.
+    // A read's notification leaves when the read is done, and then waits for the window like any other.
     if (kind == OperationKind::kRead) TCPX_RETURN_IF_ERROR(check_room(*connection->face, *options.notify));
   }
   if (options.timeout && options.timeout->count() < 1) return refuse(kind, "a timeout below 1 ms");
@@ -312,7 +312,7 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   return id;
 }
 
-// Gives the operation its notification, and its place among the GPU's work.
+// Gives the operation its notification, and orders it among the GPU's work.
 Status Endpoint::Impl::order(Operation& operation, const SubmitOptions& options) {
   if (options.notify != nullptr) operation.notify = std::make_unique<NotifyMsg>(*options.notify);
   const auto after = [&operation](Result<std::unique_ptr<GpuMark>> mark) {
@@ -379,7 +379,7 @@ std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {
 }
 
 Result<int> Endpoint::Impl::event_fd() {
-  // Operations end and notifications come in with the lock held: each sees the descriptor, or is seen by whoever gets it.
+  // Ends and notifications become visible with the lock held, so each raises the descriptor or is seen by the caller who gets it.
   const ProgressEngine::Lock lock(engine_);
   return signal_.open();
 }

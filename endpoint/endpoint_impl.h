@@ -1,4 +1,5 @@
-// Implementation of Endpoint: takes memory and operations from its callers, and holds the parts that do the rest.
+// Implementation of Endpoint: checks what its callers register and submit, and owns the parts that do the rest: connections, the
+// operation table, the progress engine.
 #pragma once
 
 #include <atomic>
@@ -19,14 +20,14 @@ namespace tcpx {
 
 class Endpoint::Impl {
  public:
-  /// An operation ends within its own deadline plus its early end (kGrace, drain limit). A caller that waits for it
-  /// without a limit of its own waits so much longer.
+  /// An operation ends within its deadline plus the time of its early end (kGrace, drain limit). A caller that waits without a timeout
+  /// waits this much beyond the deadline.
   static constexpr Milliseconds kWaitBeyondDeadline{30'000};
 
   static Result<std::unique_ptr<Impl>> create(EndpointParts parts, EndpointConfig config);
   ~Impl();
 
-  /// Held by a thread that is in a call which may wait: the destructor waits for it to leave.
+  /// Held by a thread during a call that may wait: the destructor waits for it to leave.
   class Call {
    public:
     explicit Call(Impl& impl) : impl_(impl) { impl_.calls_.fetch_add(1); }
@@ -38,7 +39,7 @@ class Endpoint::Impl {
     Impl& impl_;
   };
 
-  /// kUnsupported in a process that is not the one that made it.
+  /// @return kUnsupported in a fork of the process that made this
   Status check_process() const;
 
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type);
@@ -53,7 +54,7 @@ class Endpoint::Impl {
   Result<std::shared_ptr<const PlannedRanges>> prepare(const LocalRange& local, const RemoteRange& remote, size_t block_bytes) {
     return plan_blocks(registry_, local, remote, block_bytes, registry_.instance());
   }
-  /// @param plan null: an empty one. @param chosen nullopt: all of its ranges
+  /// @param plan null, or another endpoint's: refused. @param chosen nullopt: all ranges of the plan
   Result<OperationId> submit(OperationKind kind, ConnId conn, std::shared_ptr<const PlannedRanges> plan,
                              std::optional<PlannedRounds::Chosen> chosen, const SubmitOptions& options);
   Status wait(OperationId id, std::optional<Milliseconds> timeout);
@@ -73,10 +74,10 @@ class Endpoint::Impl {
   Milliseconds timeout() const { return *config_.operation_timeout; }
 
  private:
-  /// Everything that copies, and the order among the GPU's work.
+  /// Everything that copies, and the marks that order it among the GPU's work.
   struct Copiers {
     static Result<Copiers> create(MemoryOps& memory, int gpu_idx, bool steered);
-    std::unique_ptr<GpuOrder> order;  // outlives the operations, whose marks and signals are its own
+    std::unique_ptr<GpuOrder> order;  // outlives the operations, whose marks and signals belong to it
     std::unique_ptr<MemoryOps> host_memory;
     std::unique_ptr<SegmentCopier> bulk, brief, host;
     std::unique_ptr<GpuReach> reach;
@@ -94,21 +95,21 @@ class Endpoint::Impl {
   bool fail_links_that_serve(MemoryId region);
   void wait_until_unmapped(std::vector<ServedLinks::Mapped> mapped);
 
-  const EndpointConfig config_;  // with a value for everything that the environment may give
+  const EndpointConfig config_;  // with values from the environment filled in
   EndpointParts parts_;
-  const uint64_t born_in_;  // number of forks before
+  const uint64_t born_in_;  // forks before this was made
   Copiers copiers_;
   Unmapper unmapper_;
   PeerMemory peers_;    // of all links
-  ChunkBudget budget_;  // of the sends of all links; used by the one that makes progress
+  ChunkBudget budget_;  // of the sends of all links; used by the progress thread
   EventSignal signal_;
   MemoryRegistry registry_;
   OperationTable operations_;
   NotifyInbox inbox_;
   const LinkShared shared_;
-  std::atomic<bool> stop_{false};  // waits of connections end
-  // Every caller writes to this one: a cache line of its own.
-  alignas(64) std::atomic<int> calls_{0};  // that may wait
+  std::atomic<bool> stop_{false};  // set: every wait for a connection ends
+  // Calls that may wait. Every caller writes to it, so it has a cache line of its own.
+  alignas(64) std::atomic<int> calls_{0};
   ProgressEngine engine_;
   ConnectionBook connections_;
 };

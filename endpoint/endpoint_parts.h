@@ -1,4 +1,4 @@
-// Parts of an Endpoint, so that tests can give it others than the machine's.
+// The parts from which an Endpoint is made. Tests give it other parts than the machine's own.
 #pragma once
 
 #include <memory>
@@ -15,22 +15,22 @@
 namespace tcpx {
 
 struct EndpointParts {
-  std::shared_ptr<MemoryOps> memory;   // shared: several endpoints of a process may use one
-  std::shared_ptr<NetPlugin> plugin;   // shared with the loader's registry
-  std::unique_ptr<Unpacker> unpacker;  ///< of GPU memory, or what stands in for it
+  std::shared_ptr<MemoryOps> memory;   ///< shared: several endpoints of a process may use one
+  std::shared_ptr<NetPlugin> plugin;   ///< shared with the loader's registry
+  std::unique_ptr<Unpacker> unpacker;  ///< for GPU memory, or for host memory standing in for it
   std::unique_ptr<CopyLane> lane;
   ChannelDevices devices;
   PipelineSettings settings;
   std::vector<SocketAddress> addresses;  ///< for the metadata, in the order to try them
-  std::string unused_nic;                ///< one by which other hosts would reach this one, and whose address is none of these
-  std::string path;                      ///< how bytes travel, for people
-  bool reads_peers = true;               ///< false: as where the kernel lets no process read another one
+  std::string unused_nic;   ///< NIC that other hosts could reach although its address is not in `addresses`; may be ""
+  std::string path;         ///< how bytes travel, for people
+  bool reads_peers = true;  ///< false: as if the kernel let no process read another one
 };
 
 /// The machine's own parts (default_parts.cc).
 Result<EndpointParts> make_default_parts(const EndpointConfig& config);
 
-/// Makes endpoints of any parts.
+/// Makes endpoints from any parts.
 class EndpointMaker {
  public:
   static Result<std::unique_ptr<Endpoint>> make(EndpointParts parts, const EndpointConfig& config);

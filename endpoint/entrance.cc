@@ -16,24 +16,24 @@
 namespace tcpx {
 namespace {
 
-// Time to set up one connection, at most.
+// Longest time to set up one connection.
 constexpr Duration kSetUpTime = std::chrono::seconds(10);
 // Connections that are set up at once.
 constexpr size_t kMostSetUps = 64;
-// Descriptors that each of them may take of those the process may have.
+// Descriptors of the process that each set-up may take.
 constexpr size_t kDescriptorsOfOne = 16;
-// A client that has been silent for so long may have to make room. Some plugins make a connection wait for nearly as long.
+// After this silence a client may have to make room. Some plugins make a connection wait for nearly as long.
 constexpr Duration kClientSilence = std::chrono::seconds(1);
-// A client of an address that has more places than its share may have to make room this soon.
+// The same for a client of an address that has more places than its share.
 constexpr Duration kSilenceInACrowd = std::chrono::milliseconds(100);
-// But a client that is far away is heard of once in a round trip or two. The longest allowance, because a client can feign distance.
+// A distant client is heard of only once in a round trip or two, so it may be silent longer; bounded, because distance can be feigned.
 constexpr int kRoundTripsOfSilence = 4;
 constexpr Duration kLongestDistance = std::chrono::seconds(2);
-// So many at a time: they take a moment to go.
+// Clients that are making room at once: they take a moment to leave.
 constexpr size_t kGoAtOnce = 8;
 constexpr Duration kLookForClients = std::chrono::milliseconds(100);
 constexpr Duration kLookForRoom = std::chrono::milliseconds(20);
-// A wait without a deadline would be one that nothing ends if a wake-up were lost.
+// Bounds the wait for a caller, in case a wake-up is lost.
 constexpr Duration kLookForCallers = std::chrono::seconds(1);
 
 }  // namespace
@@ -98,7 +98,7 @@ void Entrance::run() {
     }
     try {
       take_one();
-    } catch (const std::bad_alloc&) {  // a client less
+    } catch (const std::bad_alloc&) {  // this client is lost
       std::this_thread::sleep_for(kLookForClients);
     }
   }
@@ -120,7 +120,7 @@ void Entrance::take_one() {
   std::this_thread::sleep_for(kLookForClients);
 }
 
-// Finds a place for a client that has spoken.
+// Finds a place for a client whose first frame has come.
 void Entrance::place(BootstrapChannel channel) {
   for (const size_t most = bounded_by_descriptors(kMostSetUps, kDescriptorsOfOne);;) {
     reap(false);
@@ -130,7 +130,7 @@ void Entrance::place(BootstrapChannel channel) {
     if (stopped_) return;
     (void)changed_.wait_until(mutex_, Deadline::after(kLookForRoom).at());
   }
-  // A std::function wants to copy what it holds. Made before there is a place that would have to be given back.
+  // Shared because a std::function must be copyable; allocated first, while there is no place to give back if that fails.
   auto shared = std::make_shared<BootstrapChannel>(std::move(channel));
   SetUp& setup = running_.emplace_back();
   setup.address = shared->peer().host();
@@ -139,7 +139,7 @@ void Entrance::place(BootstrapChannel channel) {
   auto thread = start_thread("tcpx-set-up", [this, &setup, shared] {
     try {
       finish(setup, parts_.set_up(std::move(*shared), Deadline::after(kSetUpTime), setup.gives_way));
-    } catch (const std::bad_alloc&) {  // its sockets go with what was made so far
+    } catch (const std::bad_alloc&) {  // the client's sockets are closed by now
       setup.done = true;
     }
   });
@@ -174,8 +174,8 @@ void Entrance::reap(bool all) {
   }
 }
 
-// Makes clients give their places up: first those of the address that has most, and of these the ones that have been silent longest.
-// A place is free when its client's set-up has seen the flag.
+// Makes silent clients give up their places, first those of the address that has the most, the longest silent first. A place becomes
+// free when its set-up has seen the flag.
 void Entrance::make_room(const std::string& newcomer, size_t places) {
   CrowdedAddresses crowds;
   for (const SetUp& setup : running_) crowds.add(setup.address);

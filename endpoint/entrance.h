@@ -1,15 +1,14 @@
-// Entrance: lets clients of the listening port in, in the background, each on a thread of its own.
+// Entrance: sets up the connections of clients of the listening port, in the background, each on a thread of its own.
 //
 //   backlog --> greeted --> being set up --> admitted [ --> ready --> accept ]
 //
-// A client that has not said all of who it is has no thread (transfer/bootstrap.h), and there are kMostSetUps places for those that
-// have. With all of them taken and another client waiting, the ones that have been silent longest go, if that is long, and sooner
-// those of an address that has more than its share; they are told to try again. So a crowd that connects and stalls does not lock a
-// good client out.
+// A client gets a thread only when its first frame is complete (transfer/bootstrap.h), and there are kMostSetUps such places. When
+// all are taken and another client waits, the clients that have been silent longest must leave; clients of an address that has more
+// than its share must leave sooner. They are told to try again. So a crowd that connects and stalls does not lock out a good client.
 //
-// An admitted connection lives whether or not `accept` is called for it. A client that has begun to come in is let in however
-// short the caller's wait, and then is there for the next caller: a loop over short waits lets slow clients in. After a wait that
-// found nobody clients go on coming in until one is ready; without a caller that is all, unless `admit_from_now_on` was called.
+// An admitted connection lives whether or not `accept` is called for it. A set-up that has begun goes on after the caller's wait has
+// ended, and the connection is then there for the next caller, so a loop over short waits lets slow clients in. After a wait that
+// found nobody, clients are let in until one is ready, and no further ones without a caller, unless `admit_from_now_on` was called.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +27,7 @@ namespace tcpx {
 
 class Entrance {
  public:
-  /// Called on threads of the entrance, by several at a time.
+  /// Both functions are called on threads of the entrance, by several at a time.
   struct Parts {
     BootstrapServer& server;  ///< made with wait_for_first_frame
     /// @param gives_way as in LinkSetup
@@ -38,21 +37,21 @@ class Entrance {
   explicit Entrance(Parts parts) : parts_(std::move(parts)) {}
   ~Entrance() { stop(); }
 
-  /// The next that has been admitted, any thread. @return kTimeout at the deadline, kExhausted when this process or machine lacks
-  /// what it takes to let in those who have come; kCancelled once stopped; kInvalidArgument
-  /// after `admit_from_now_on`; kExhausted also when there is no thread to be had
+  /// Waits for the next admitted connection. Any thread.
+  /// @return kTimeout at the deadline; kExhausted: this process or machine is short of threads, descriptors or memory for the clients
+  /// that have come; kCancelled once stopped; kInvalidArgument after `admit_from_now_on`
   Result<ConnId> accept(Deadline deadline) TCPX_EXCLUDES(mutex_);
-  /// Admits every client that comes, without a call that asks for it. @return kExhausted as above
+  /// From now on admits every client without a call of `accept`. @return kExhausted: no thread can be started
   Status admit_from_now_on() TCPX_EXCLUDES(mutex_);
-  /// Ends every wait, also later ones. The server's stop flag must be set.
+  /// Ends every wait, later ones too. The server's stop flag must be set.
   void stop_waiting() TCPX_EXCLUDES(mutex_);
-  /// And its thread: afterwards nobody is admitted any more.
+  /// Ends the waits and the entrance's threads: afterwards nobody is admitted any more.
   void stop() TCPX_EXCLUDES(mutex_);
 
  private:
   struct SetUp {
     std::string address;  // of the client
-    Duration distance{};  // of which it may be silent at least
+    Duration distance{};  // silence that a client so far away is always allowed
     std::thread thread;
     ChannelWatch watch;
     std::atomic<bool> gives_way{false};
@@ -69,15 +68,15 @@ class Entrance {
   void finish(SetUp& setup, Result<LinkParts> parts) TCPX_EXCLUDES(mutex_);
 
   Parts parts_;
-  std::list<SetUp> running_;  // of the entrance's own thread
+  std::list<SetUp> running_;  // only for the entrance's own thread
   Mutex mutex_;
   CondVar changed_;
   std::deque<ConnId> ready_ TCPX_GUARDED_BY(mutex_);
-  size_t callers_ TCPX_GUARDED_BY(mutex_) = 0;   // of accept
-  bool wanted_ TCPX_GUARDED_BY(mutex_) = false;  // somebody has asked and not been given
+  size_t callers_ TCPX_GUARDED_BY(mutex_) = 0;   // in `accept`
+  bool wanted_ TCPX_GUARDED_BY(mutex_) = false;  // an `accept` has not got a connection yet
   bool admits_ TCPX_GUARDED_BY(mutex_) = false;
   bool stopped_ TCPX_GUARDED_BY(mutex_) = false;
-  Status trouble_ TCPX_GUARDED_BY(mutex_);  // why nobody has been let in since the first of the callers came
+  Status trouble_ TCPX_GUARDED_BY(mutex_);  // why nobody has been let in since the first caller came
   std::thread thread_;
 };
 

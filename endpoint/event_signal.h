@@ -1,8 +1,7 @@
 // EventSignal: a descriptor that becomes readable when something has happened, for applications that wait in poll, select or epoll.
-// Until somebody asks for it there is none, and to raise it costs a load.
+// The descriptor is created at the first `open`; until then `raise` costs one load.
 //
-// No event is lost when whoever waits reads the descriptor first and looks for events afterwards: one that comes in between has
-// raised it again.
+// An application loses no event if it reads the descriptor first and then looks for events: an event in between raises it again.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -20,9 +19,9 @@ namespace tcpx {
 
 class EventSignal {
  public:
-  /// The descriptor, the same every time and this object's; reading it does not block. Readable at first, for what has happened
-  /// before. One thread at a time, and not while an event becomes visible, which may then not see the descriptor.
-  /// @return kSystem: none is left
+  /// The descriptor: the same every time, owned by this object, non-blocking. It starts readable, for earlier events. One thread at a
+  /// time, and not while another thread makes an event visible, which might then not raise the descriptor.
+  /// @return kSystem: no descriptor is left
   Result<int> open() {
     if (!event_) {
       event_ = UniqueFd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -32,17 +31,17 @@ class EventSignal {
     return event_.get();
   }
 
-  /// Something has happened that can be seen already. Any thread.
+  /// Call after the event has become visible. Any thread.
   void raise() const {
     const int fd = shown_.load(std::memory_order_relaxed);
     if (fd < 0) return;
     const uint64_t one = 1;
-    (void)!::write(fd, &one, sizeof one);  // fails only when it has been raised 2^64 times, and so is readable
+    (void)!::write(fd, &one, sizeof one);  // fails only after 2^64 raises, when it is readable anyway
   }
 
  private:
   UniqueFd event_;
-  std::atomic<int> shown_{-1};  // the same, for threads that raise it
+  std::atomic<int> shown_{-1};  // `event_`, for the threads that raise it
 };
 
 }  // namespace tcpx

@@ -9,7 +9,7 @@
 namespace tcpx {
 namespace {
 
-/// Copier of a GPU that is not current on the thread that makes progress.
+/// Copier of a GPU that is not current on the progress thread.
 class CopierElsewhere final : public SegmentCopier {
  public:
   CopierElsewhere(MemoryOps& memory, int gpu, std::unique_ptr<SegmentCopier> copier)
@@ -39,11 +39,11 @@ class CopierElsewhere final : public SegmentCopier {
 Result<GpuAccess> GpuReach::access_to(const void* data, size_t bytes) {
   const int owner = memory_.gpu_of(data).value_or(gpu_);
   if (owner == gpu_) {
-    // A plugin that hands GPU memory to a NIC does not notice when the driver refuses. Such memory is staged.
+    // A plugin that hands GPU memory to a NIC does not notice if the driver refuses to export it. Such memory is staged.
     const bool staged = steered_ && !memory_.check_export(gpu_, whole_pages(const_cast<void*>(data), bytes)).is_ok();
     return GpuAccess{.gpu = owner, .staged = staged};
   }
-  // The comms of such a plugin are made for the memory of one GPU (trap 27).
+  // The comms of a plugin that steers flows work for the memory of one GPU only (trap 27).
   if (memory_.reaches(gpu_, data)) return GpuAccess{.gpu = owner, .staged = steered_};
   const auto copier = copier_of(owner);
   if (copier.is_ok()) return GpuAccess{.gpu = owner, .staged = true, .copier = *copier};

@@ -1,5 +1,5 @@
-// GpuReach: how an endpoint gets at memory of this or that GPU. Its own GPU does all the work where it reaches the memory. Else a
-// copier of the GPU that the memory belongs to brings it to mapped host memory, which every GPU reaches, and back.
+// GpuReach: decides how an endpoint copies the memory of any GPU of its host. The endpoint's own GPU does all the work if it reaches
+// the memory. Otherwise a copier of the GPU that owns the memory copies it to mapped host memory, which every GPU reaches, and back.
 #pragma once
 
 #include <map>
@@ -13,12 +13,12 @@ namespace tcpx {
 
 class GpuReach {
  public:
-  /// @param memory must outlive it. @param gpu the endpoint's. @param steered NetPlugin::steers_flows
+  /// @param memory must outlive this. @param gpu the endpoint's. @param steered NetPlugin::steers_flows
   GpuReach(MemoryOps& memory, int gpu, bool steered) : memory_(memory), gpu_(gpu), steered_(steered) {}
 
-  /// For memory of a GPU, or what stands in for it. Any thread. The copier it may name lives as long as this; it makes its GPU
-  /// current for itself.
-  /// @return kUnsupported: of a GPU that is not reached and has no copier
+  /// @param data GPU memory, or host memory standing in for it. Any thread. A returned copier lives as long as this, and makes its own
+  /// GPU current.
+  /// @return kUnsupported: the endpoint's GPU does not reach the memory, and its owner has no copier
   Result<GpuAccess> access_to(const void* data, size_t bytes);
 
  private:
@@ -28,7 +28,7 @@ class GpuReach {
   const int gpu_;
   const bool steered_;
   Mutex mutex_;
-  std::map<int, std::unique_ptr<SegmentCopier>> copiers_ TCPX_GUARDED_BY(mutex_);  // by GPU, made at the first need
+  std::map<int, std::unique_ptr<SegmentCopier>> copiers_ TCPX_GUARDED_BY(mutex_);  // by GPU, made when first needed
 };
 
 }  // namespace tcpx

@@ -1,5 +1,5 @@
-// InlineCopies: short messages between GPU memory and the host buffers of a control connection. Each takes a slot of mapped
-// pinned memory while the GPU copies, a time that no peer can make longer; so all links of an endpoint share the slots.
+// InlineCopies: copies inline messages between GPU memory and the host buffers of a control connection. Each copy takes a slot of
+// mapped pinned memory while the GPU works. No peer can make that longer, so all links of an endpoint share the slots.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +25,16 @@ class InlineCopies {
     size_t bytes = 0;
   };
 
-  /// @param copier of memory that the endpoint's GPU reaches
+  /// @param copier for memory that the endpoint's GPU reaches
   InlineCopies(MemoryOps& memory, SegmentCopier& copier, int device) : memory_(memory), copier_(copier), device_(device) {}
 
-  /// Makes the slots, which the first copy would do otherwise.
+  /// Makes the slots now instead of at the first copy.
   Status prepare();
-  /// Starts copying the ranges, at most kMaxInlineBytes in all, into a slot. @return kExhausted: ask again after some progress
+  /// Starts copying the ranges, at most kMaxInlineBytes in all, into a slot. @return kExhausted: try again after some progress
   Result<Copy> read(std::span<const HeldRange> ranges) { return start(ranges, true, {}); }
-  /// Starts copying `data`, which may be reused at once, into the ranges, which have as many bytes. kExhausted as above.
+  /// Starts copying `data`, which may be reused at once, into ranges of as many bytes. @return kExhausted as for `read`
   Result<Copy> write(std::span<const HeldRange> ranges, std::span<const std::byte> data) { return start(ranges, false, data); }
-  /// True when the copy has ended. `bytes_of` is then what was read, until `release`.
+  /// True when the copy has ended. Until `release`, `bytes_of` then returns what was read.
   Result<bool> is_done(const Copy& copy) { return copy.copier->query(copy.ticket); }
   std::span<const std::byte> bytes_of(const Copy& copy) const;
   void release(const Copy& copy) { free_.push_back(copy.slot); }

@@ -18,7 +18,7 @@ namespace tcpx {
 namespace {
 
 constexpr const char* kSetUp = "set up link";
-// Of what wire.h says and of what an endpoint takes for granted about its peer.
+// Version of the frames (wire/messages.h) and of all else that an endpoint takes for granted about its peer.
 constexpr int kEndpointVersion = 7;
 constexpr std::string_view kMustMatch[] = {"endpoint version"};
 
@@ -26,7 +26,7 @@ constexpr std::string_view role_of(bool connector) {
   return connector ? "connect" : "accept";
 }
 
-// The peer's number of that name, within [least, most].
+// Reads the peer's number `name`, which must lie within [least, most].
 template <class T>
 Status read(const Parameters& theirs, const std::string& name, T least, T most, T& value) {
   const auto found = theirs.find(name);
@@ -42,7 +42,7 @@ Status read(const Parameters& theirs, const std::string& name, T least, T most, 
   return Status::ok();
 }
 
-// The acceptor's error for a connector that has come to the wrong endpoint; the peer reads it.
+// Acceptor: refuses a connector that has come to the wrong endpoint. The peer gets the text.
 Status check_wishes(const EndpointIdentity& mine, const EndpointIdentity& peer) {
   if (peer.wanted_instance != 0 && peer.wanted_instance != mine.instance)
     return Status(Code::kPeerGone, kSetUp, "another endpoint listens there now (restarted?)");
@@ -55,14 +55,14 @@ Status check_wishes(const EndpointIdentity& mine, const EndpointIdentity& peer) 
 
 constexpr const char* kOn = "on";
 
-// A window's size, which its end decides.
+// As each end tells the size of its own windows.
 constexpr std::string_view text_of(CreditWindows::Size windows) {
   return windows == CreditWindows::Size::kWhole ? "whole" : "small";
 }
 
-// Whole windows while connections have little: a new one then works at full speed without asking.
+// Takes the link's place in PeerMemory. While little is taken its windows are whole, so that it runs at full speed without asking.
 Status take_place(bool connector, const LinkSetup& setup, LinkParts& parts) {
-  constexpr uint64_t kSpendFreely = 8;  // while less than this part of all is taken
+  constexpr uint64_t kSpendFreely = 8;  // while less than 1/8 of all is taken
   constexpr uint64_t kWholeInstead = kMaxHeldBytes - kWindows * kSmallWindowBytes;
   if (setup.peers == nullptr) return Status::ok();
   TCPX_ASSIGN_OR_RETURN(parts.place, setup.peers->admit(parts.peer_host, connector));
@@ -70,7 +70,7 @@ Status take_place(bool connector, const LinkSetup& setup, LinkParts& parts) {
   return Status::ok();
 }
 
-// Bytes that nobody wants any more must go somewhere (lanes/net/net_lane.h), and those of steered flows may not go to host memory.
+// An eager link must be able to discard bytes into one staging buffer of host memory (lanes/net/net_lane.h); steered flows cannot.
 bool may_be_eager(const LinkSetup& setup) {
   return setup.eager && !setup.plugin.steers_flows() &&
          std::max(setup.settings.chunk_bytes, setup.settings.longest_chunk_bytes) <= kStagingBytes;
@@ -78,17 +78,17 @@ bool may_be_eager(const LinkSetup& setup) {
 
 struct Host {
   std::string boot_id;
-  std::string same_host;  // kOn: it wishes to share memory
+  std::string same_host;  // kOn: wants to share memory
 };
 
-/// The first things that the ends tell each other.
+/// What a link learns from the first frame of its peer.
 struct Identities {
   EndpointIdentity peer;
-  CreditWindows::Size windows = CreditWindows::Size::kWhole;  // of the peer
-  bool eager = false;                                         // both may be
+  CreditWindows::Size windows = CreditWindows::Size::kWhole;  // the peer's
+  bool eager = false;                                         // both ends can be eager
   Host there;
-  size_t peer_channels = 0;  // as many as it has devices
-  size_t channels = 0;       // each way
+  size_t peer_channels = 0;  // number of the peer's devices
+  size_t channels = 0;       // of the connection, each way
 };
 
 Host this_host(const LinkSetup& setup) {
@@ -112,7 +112,7 @@ Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Si
           {"same host", here.same_host}};
 }
 
-// @param theirs what the peer has told, whose version is ours
+// @param theirs the peer's parameters; its version is already checked
 Result<Identities> read_identity(const Parameters& theirs, bool connector, const LinkSetup& setup) {
   const EndpointIdentity& mine = setup.identity;
   const size_t channels = setup.devices.size();
@@ -133,7 +133,7 @@ Result<Identities> read_identity(const Parameters& theirs, bool connector, const
   TCPX_RETURN_IF_ERROR(read(theirs, "inline bytes", uint32_t{0}, kMaxInlineBytes, peer.inline_bytes));
   TCPX_RETURN_IF_ERROR(read(theirs, "channels", size_t{1}, size_t{kMaxChannels}, peer_channels));
   if (!connector) TCPX_RETURN_IF_ERROR(check_wishes(mine, peer));
-  // The end with fewer devices goes round them again. Flows that are steered have one NIC, and the number is the user's choice.
+  // The end with fewer devices uses them repeatedly. Steered flows have one NIC, and there the number is the user's choice.
   all.channels = std::max(channels, peer_channels);
   if (peer_channels != channels && setup.plugin.steers_flows()) {
     return Status(Code::kMismatch, kSetUp,
@@ -155,8 +155,7 @@ Result<Identities> read_identity(const Parameters& theirs, bool connector, const
   return all;
 }
 
-// Both ends open the flows in the same order, the one of the connector's sending direction first, so that the halves of one
-// direction have the same number.
+// Both ends open the flow of the connector's sending direction first, so that both halves of a direction have the same flow number.
 PipelineOpening::Links open_flows(ControlStream& stream, bool connector, bool eager) {
   PipelineOpening::Links links;
   links.sender_places = eager;
@@ -170,19 +169,19 @@ ChannelDevices round_devices(const LinkSetup& setup, size_t channels) {
   return devices;
 }
 
-/// One end of the set-up. The connector tells all that it can before it has heard anything, and the acceptor answers with all of
-/// its own: settings and handles of both directions travel with the identities.
+/// One end of the set-up. To save round trips, settings and handles of both directions travel with the identities: the connector tells
+/// all that it can before it has heard anything, and the acceptor answers with all of its own.
 class SettingUp {
  public:
   SettingUp(bool connector, const LinkSetup& setup, Deadline deadline)
       : connector_(connector), setup_(setup), deadline_(deadline) {}
 
-  /// The connector's first words.
+  /// Connector: sends its first frames.
   Status begin(BootstrapChannel& channel) {
     TCPX_RETURN_IF_ERROR(tell_identity(channel));
     return tell_settings(channel, setup_.devices.size());
   }
-  /// All that follows.
+  /// Does the rest of the set-up, at both ends.
   Result<LinkParts> go_on(BootstrapChannel& channel);
 
  private:
@@ -221,7 +220,7 @@ Status SettingUp::tell_settings(BootstrapChannel& channel, size_t channels) {
   return opening_->tell(channel, deadline_);
 }
 
-// Both ends come to the same decision, because each knows what both have said.
+// Both ends decide alike, because each knows what both have said.
 Status SettingUp::meet(BootstrapChannel& channel, const Host& there) {
   if (here_.boot_id.empty() || here_.boot_id != there.boot_id) return Status::ok();
   if (here_.same_host != kOn || there.same_host != kOn) {
@@ -253,7 +252,7 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   parts_.stream = std::make_unique<ControlStream>();
   const HandshakeWait wait{.deadline = deadline_, .peer = &channel, .stop = channel.stop()};
   auto opened = opening_->finish(wait, open_flows(*parts_.stream, connector_, parts_.eager));
-  // A peer that gives up closes its comms, which the plugin may tell before the channel does.
+  // A peer that gives up closes its comms. The plugin may notice that before the peer's reason has come over the channel.
   if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline_);
   parts_.send = std::move(opened->send);
   parts_.recv = std::move(opened->recv);
@@ -261,7 +260,7 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
     TCPX_ASSIGN_OR_RETURN(auto detached, channel.detach_at_once(deadline_));
     parts_.stream->attach(std::move(detached.socket), std::move(detached.last_frame));
   } else {
-    // Two ends that share memory need the TCP connection no longer, once both are done.
+    // Two ends that share memory no longer need the TCP connection once both are done.
     TCPX_RETURN_IF_ERROR(channel.detach(deadline_).status());
     const SharedArea& area = parts_.host->area;
     parts_.stream->attach(
@@ -270,7 +269,7 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   return std::move(parts_);
 }
 
-// Tells the peer of an error.
+// Tells the peer if the set-up has failed.
 Result<LinkParts> end_with(Result<LinkParts> parts, BootstrapChannel& channel, const LinkSetup& setup) {
   if (parts.is_ok()) return parts;
   Status why = parts.status();
