@@ -24,7 +24,7 @@ void LocalOperations::submit(Operation& operation) {
   if (added == nullptr) return link_.shared.operations.finish(operation, Status(Code::kExhausted, "allocate", "out of memory"));
   LocalOperation& local = *added;
   const bool receives = operation.kind == OperationKind::kRecv;
-  // A connection that has ended still has what came whole before.
+  // Data that had come whole before the connection ended can still be received.
   if (link_.stage >= LinkStage::kClosing && !(receives && receiver_.has_come(operation.sequence)))
     return book_.finish(local, link_.status);
   if (receives) receiver_.submit(local);
@@ -50,7 +50,7 @@ void LocalOperations::start(LocalOperation& local) {
 
 bool LocalOperations::progress_waiting() {
   bool advanced = false;
-  // Apart, because what starts may fail, and with it the link, which forgets who waits.
+  // Taken out first, because a start may fail the link, which clears the list.
   for (const uint64_t number : book_.take_waiting()) {
     LocalOperation* const local = book_.find(number);
     if (local == nullptr || local->phase() != Phase::kGpu) continue;
@@ -108,8 +108,9 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
   if (window_queue_.enter(waiter)) pass(local);
 }
 
-// It has its part of the window before its memory is read. Else those behind it could take all of it meanwhile, which only the
-// peer gives back, and the peer may wait for this one; and what was read would keep a slot that other connections need.
+// The operation takes its part of the window before its memory is read. Otherwise operations behind it could meanwhile take the whole
+// window, which only the peer gives back, and the peer may be waiting for this one. Also, the read bytes would occupy a slot of
+// InlineCopies that other connections need.
 void LocalOperations::pass(LocalOperation& local) {
   const Operation& operation = *local.operation;
   if (!is_for_offers(local.charge.window)) return sender_.send_short(local);
@@ -121,12 +122,12 @@ void LocalOperations::pass(LocalOperation& local) {
 
 Status LocalOperations::on(const DoneFrame& frame) {
   LocalOperation* const found = book_.find(frame.operation);
-  if (found == nullptr) {  // given up in the meantime
+  if (found == nullptr) {  // the operation was given up in the meantime
     receiver_.forget_read(frame.operation);
     return Status::ok();
   }
   LocalOperation& local = *found;
-  // To a send that has begun the peer answers only that its receive was given up.
+  // A begun send gets an answer only if its receive was given up.
   if (local.phase() == Phase::kMoving &&
       (local.kind() == OperationKind::kWrite || (local.kind() == OperationKind::kSend && local.begun))) {
     local.answered = true;
@@ -141,7 +142,7 @@ Status LocalOperations::on(const DoneFrame& frame) {
 
 void LocalOperations::end_moved(const Job& job, bool received) {
   LocalOperation& local = *book_.find(job.number);
-  if (local.jobs > 1) {  // the peer has said Go behind one that had begun
+  if (local.jobs > 1) {  // a begun write got a Go, and its second job is still under way
     --local.jobs;
     return;
   }
@@ -168,7 +169,7 @@ void LocalOperations::end_early(LocalOperation& local, Status why) {
     case EarlyEnd::kAsksPeer:
       if (kind == OperationKind::kSend) {
         sender_.tell_cancelled(local, true);
-      } else {  // a write, whose target may still wait for its GPU
+      } else {  // a write: at the peer, its target may still wait for the GPU
         link_.stream->send(CancelFrame{.operation = local.number(), .what = CancelFrame::What::kWrite});
       }
       return book_.end_later(local, std::move(why), link_.now + kGrace);

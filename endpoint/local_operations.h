@@ -1,4 +1,5 @@
-// LocalOperations: the operations of this end on one connection, from submission to its end.
+// LocalOperations: drives the operations that this end has started on one connection, each from its submission to its end.
+// DataSender and DataReceiver do the steps of either direction, WindowQueue holds those that wait for the peer's window.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +22,18 @@ class LocalOperations {
       : link_(link), book_(link), sender_(link, book_), receiver_(link, book_), window_queue_(link.windows, *link.stream) {}
 
   void submit(Operation& operation);
-  /// Moves along what waits: for the GPU's work, for its next round, for the peer's window, for short copies. @return true when
-  /// something advanced
+  /// Moves along operations that wait for the GPU's work, their next round, the peer's window or a short copy.
+  /// @return true when something advanced
   bool progress() {
     const bool started = progress_waiting(), sent = sender_.progress();
     return receiver_.progress() || sent || started;
   }
-  /// The kernel has all that was said: short sends are done. @return true when there were some
+  /// Ends the short sends whose bytes the kernel now has. @return true when there were some
   bool end_left() { return sender_.end_left(); }
-  /// A job has come back from its lane: nothing touches its memory any more.
+  /// A lane has ended a job: nothing touches its memory any more.
   void end_moved(const Job& job, bool received);
 
-  // Frames of the peer. @return kProtocol: no peer of ours sends that
+  // Frames of the peer. @return kProtocol: a correct peer would not send this now
   template <class Frame>
   Status on(const Frame& frame) {
     return receiver_.on(frame);
@@ -41,20 +42,21 @@ class LocalOperations {
   Status on(const PostedFrame& frame) { return sender_.on(frame); }
   Status on(const DoneFrame& frame);
 
-  /// Ends early what somebody has asked to cancel; every one; those whose deadline has passed.
+  /// Ends early the operations that were asked to be cancelled.
   void take_cancel_requests();
+  /// Ends early every operation.
   void cancel_all(const Status& why);
-  /// @return kTimeout: one has not ended within its grace, so that the link has to be closed
+  /// Ends early the operations whose deadline has passed. @return kTimeout: one did not end within its grace; close the link
   Status end_late();
   TimePoint next_deadline() const { return book_.next_deadline(); }
-  /// The link has failed: ends all whose memory nothing touches, and forgets what waits.
+  /// Call when the link has failed: ends every operation whose memory nothing touches.
   void end_all();
-  /// Nothing touches any memory any more: ends the rest.
+  /// Call when nothing touches any memory any more: ends the others.
   void end_rest();
 
   bool empty() const { return book_.empty(); }
   size_t size() const { return book_.size(); }
-  /// Some operation waits for the application's GPU work, or its next round.
+  /// True when an operation waits for the application's GPU work, or for its next round.
   bool waits() const { return book_.any_waiting(); }
   bool copying() const { return sender_.copying() || receiver_.copying(); }
   size_t arrivals() const { return receiver_.arrivals(); }
@@ -71,7 +73,7 @@ class LocalOperations {
   OperationBook book_;
   DataSender sender_;
   DataReceiver receiver_;
-  WindowQueue window_queue_;  // kWindow
+  WindowQueue window_queue_;  // operations in kWindow
 };
 
 }  // namespace tcpx

@@ -18,7 +18,7 @@ struct MetricOfConnections {
   uint64_t ConnectionStats::*field;
 };
 
-/// Metrics that only grow. Each is there twice: for the endpoint, and for every connection that is listed.
+/// Metrics that only grow. Each is written for the endpoint and for every listed connection.
 constexpr MetricOfConnections kCounters[] = {
     {"sent_bytes_total", "Payload bytes sent, inline messages included", &ConnectionStats::bytes_sent},
     {"received_bytes_total", "Payload bytes received, inline messages included", &ConnectionStats::bytes_received},
@@ -51,7 +51,7 @@ std::string seconds(std::chrono::microseconds span) {
   return concat(span.count() / 1'000'000, '.', std::string(6 - parts.size(), '0'), parts);
 }
 
-/// A label behind another one.
+/// A label that follows another one.
 std::string label(std::string_view name, std::string_view value) {
   std::string text = concat(',', name, "=\"");
   for (const char c : value) {
@@ -69,7 +69,7 @@ class MetricsText {
  public:
   explicit MetricsText(int gpu_idx) : gpu_(concat("gpu=\"", gpu_idx, '"')) {}
 
-  /// Begins a metric; all of its samples follow.
+  /// Begins a metric. All its samples must follow.
   void begin(std::string name, std::string_view type, std::string_view help, std::string_view of = "") {
     name_ = std::move(name);
     text_ += concat("# HELP ", name_, ' ', help, of, ".\n# TYPE ", name_, ' ', type, '\n');

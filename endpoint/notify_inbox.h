@@ -1,11 +1,9 @@
-// Notifications that have arrived and nobody has taken yet. Bounded: a link whose message finds no room keeps it, and with it the
-// peer's window, until somebody takes some.
+// NotifyInbox: notifications that have arrived and that the application has not taken yet. Bounded for each connection, so a peer whose
+// notifications nobody takes fills only its own part, and for all together. A connection never gets more bytes than are left, so there
+// is always room for one that comes later.
 //
-// Each connection has bounds of its own, so a peer whose notifications nobody takes fills its part and no other's. Of what all
-// have together, in bytes, a connection gets at most as much as is left, so there is always some left for one that comes later.
-//
-// NotifyDelivery is the way of one peer's notifications into the inbox. One that finds no room there waits, in order, and with it
-// what it holds back: its part of the window, and the answer to the write that brought it.
+// NotifyDelivery brings the notifications of one peer into the inbox. A notification that finds no room waits there in order. So do its
+// part of the peer's window and the answer to the write that brought it, until the application takes some notifications.
 #pragma once
 
 #include <algorithm>
@@ -25,10 +23,9 @@
 
 namespace tcpx {
 
-/// Of one connection, and of all, at most.
-inline constexpr size_t kMaxInboxShareBytes = 16u << 20;
-inline constexpr size_t kMaxInboxBytes = 64u << 20;
-/// What the inbox gets of what peers may make an endpoint hold.
+inline constexpr size_t kMaxInboxShareBytes = 16u << 20;  ///< of one connection
+inline constexpr size_t kMaxInboxBytes = 64u << 20;       ///< of all connections
+/// The inbox's part of the bytes that peers may make an endpoint hold.
 constexpr size_t inbox_part(uint64_t peer_bytes) {
   return static_cast<size_t>(std::min<uint64_t>(kMaxInboxBytes, peer_bytes / 4));
 }
@@ -36,18 +33,18 @@ constexpr size_t inbox_part(uint64_t peer_bytes) {
 /// Any thread.
 class NotifyInbox {
  public:
-  /// @param capacity notifications of one connection. @param come raised whenever one has come in; may be null
+  /// @param capacity notifications of one connection. @param come raised for each notification; may be null
   /// @param most bytes of all connections
   explicit NotifyInbox(size_t capacity, const EventSignal* come = nullptr, size_t most = kMaxInboxBytes)
       : capacity_(capacity), signal_(come), most_(most) {}
 
-  /// @return false: full for this connection, `message` is as it was
+  /// @return false: no room for this connection; `message` is unchanged
   bool push(NotifyMsg& message) {
     if (!put(message)) return false;
     if (signal_ != nullptr) signal_->raise();
     return true;
   }
-  /// Waits for the first one until the deadline when there is none.
+  /// Takes all notifications. If there is none, waits for the first one until the deadline.
   std::vector<NotifyMsg> take_all(Deadline deadline = Deadline(TimePoint{})) {
     std::vector<NotifyMsg> taken;
     const MutexLock lock(mutex_);
@@ -67,7 +64,7 @@ class NotifyInbox {
   }
 
  private:
-  /// Bytes that a notification takes besides its texts.
+  /// Bytes counted for a notification besides its texts.
   static constexpr size_t kEntryBytes = 128;
   struct Share {
     size_t messages = 0, bytes = 0;
@@ -97,33 +94,33 @@ class NotifyInbox {
   size_t bytes_ TCPX_GUARDED_BY(mutex_) = 0;
 };
 
-/// Steps due once a message has been put in place, and the notification with it is in the inbox.
+/// What is left to do when a message is in place: deliver its notification, then give back its charge and confirm its write.
 struct Delivery {
   std::unique_ptr<NotifyMsg> notify;  ///< null: there is none
   Charge charge;                      ///< to be given back
-  std::optional<uint64_t> answers;    ///< a write of the peer that is to be confirmed, by number
+  std::optional<uint64_t> answers;    ///< number of the peer's write to confirm
 };
 
-/// One thread at a time; the inbox is anybody's.
+/// One thread at a time.
 class NotifyDelivery {
  public:
   /// @param inbox must outlive this
   explicit NotifyDelivery(NotifyInbox& inbox) : inbox_(inbox) {}
 
-  /// @return true: it has been delivered. False: it is kept, `take_delivered` tells
+  /// @return true: delivered. False: kept; `take_delivered` will return it
   bool deliver(Delivery& delivery) {
     if (delivery.notify == nullptr || (kept_.empty() && inbox_.push(*delivery.notify))) return true;
     kept_.push_back(std::move(delivery));
     return false;
   }
-  /// The oldest one that was kept, once there is room for it.
+  /// Delivers and returns the oldest kept one; nullopt: there is none, or no room for it.
   std::optional<Delivery> take_delivered() {
     if (kept_.empty() || !inbox_.push(*kept_.front().notify)) return std::nullopt;
     Delivery delivered = std::move(kept_.front());
     kept_.pop_front();
     return delivered;
   }
-  /// None is kept.
+  /// True when none is kept.
   bool empty() const { return kept_.empty(); }
 
  private:

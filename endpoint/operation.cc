@@ -16,10 +16,10 @@
 namespace tcpx {
 namespace {
 
-// The word: generation << 4 | flags | state. The flags belong to pending operations and go with the end.
+// The word: generation << 4 | flags | state. Flags belong to pending operations; the end clears them.
 constexpr uint64_t kFree = 0, kPending = 1, kEnded = 2, kStateMask = 3;
 constexpr uint64_t kCancel = 4;
-constexpr uint64_t kWaited = 8;  ///< somebody sleeps on the word
+constexpr uint64_t kWaited = 8;  ///< a thread sleeps on the word
 constexpr uint32_t kGenerationShift = 4;
 
 // The id: generation << 20 | index. At a million operations a second a slot's generation lasts for centuries.
@@ -30,7 +30,7 @@ constexpr uint32_t kMaxCapacity = uint32_t{1} << kIndexBits;
 constexpr uint32_t kFreeBits = kIndexBits + 1;
 constexpr uint64_t kFreeMask = (uint64_t{1} << kFreeBits) - 1;
 
-/// Longer vectors are not kept for the next operation.
+/// A vector with a larger capacity is freed instead of kept for the next operation.
 constexpr size_t kKeptCapacity = 64;
 
 uint64_t generation_of(OperationId id) {
@@ -41,7 +41,7 @@ uint32_t index_of(OperationId id) {
   return static_cast<uint32_t>(static_cast<uint64_t>(id) & (kMaxCapacity - 1));
 }
 
-/// The state of operation `id` in a slot with this word: kFree when the slot is not (any more) that operation's.
+/// The state of operation `id` in a slot with this word; kFree if another operation has the slot.
 uint64_t state_of(uint64_t word, OperationId id) {
   return word >> kGenerationShift == generation_of(id) ? word & kStateMask : kFree;
 }
@@ -55,7 +55,7 @@ void empty_vector(std::vector<T>& vector) {
   }
 }
 
-/// The half of the word that has state and flags, as the kernel compares it.
+/// The half of the word with state and flags, which the kernel compares.
 uint32_t* futex_of(std::atomic<uint64_t>& word) {
   static_assert(sizeof(word) == 8 && std::endian::native == std::endian::little);
   return reinterpret_cast<uint32_t*>(&word);
@@ -127,7 +127,7 @@ Result<Operation*> OperationTable::acquire() {
 void OperationTable::abandon(Operation& operation) {
   empty(operation);
   const uint64_t word = static_cast<uint64_t>(operation.id) >> kIndexBits << kGenerationShift;
-  // Nobody has the id, but somebody may have guessed it.
+  // Nobody was given the id, but a thread may wait for a guessed one.
   if ((operation.word_.exchange(word | kFree, std::memory_order_acq_rel) & kWaited) != 0) wake_all(operation.word_);
   give_back(operation);
 }
@@ -151,7 +151,7 @@ OperationAnswer OperationTable::poll(OperationId id) {
   uint64_t word = slot->word_.load(std::memory_order_acquire);
   const uint64_t state = state_of(word, id);
   if (state == kPending) return {.state = OperationState::kPending, .status = {}};
-  // One thread changes the word, and the operation's remains are that thread's.
+  // Only one thread succeeds in changing the word. The rest of the operation belongs to that thread.
   if (state != kEnded || !slot->word_.compare_exchange_strong(word, word & ~kStateMask, std::memory_order_acq_rel)) return {};
   OperationAnswer answer;
   answer.state = slot->status_.is_ok() ? OperationState::kDone : OperationState::kFailed;
@@ -175,9 +175,9 @@ bool OperationTable::wait(OperationId id, Deadline deadline, Duration spin) {
     pause_briefly();
   } while (!spin_end.expired());
 
-  // No wake-up is lost, because kWaited and the state are one word. All changes of it have one order: either the end comes first,
-  // then setting kWaited fails and the loop sees the end; or kWaited comes first, then `finish` gets it with the old word and
-  // wakes. The kernel puts a thread to sleep only if the word is still the one with kWaited, checked in one step with the wake.
+  // No wake-up is lost, because kWaited and the state are in one word, whose changes have one order. If the end comes first, setting
+  // kWaited fails and the loop sees the end. If kWaited comes first, `finish` finds it in the old word and wakes this thread. The
+  // kernel puts a thread to sleep only if the word still has kWaited, and checks that atomically with the wake.
   uint64_t seen = word.load(std::memory_order_acquire);
   while (state_of(seen, id) == kPending) {
     if (deadline.expired()) return false;
@@ -191,18 +191,18 @@ bool OperationTable::wait(OperationId id, Deadline deadline, Duration spin) {
 bool OperationTable::request_cancel(OperationId id) {
   Operation* const slot = slot_of(id);
   if (slot == nullptr) return false;
-  // The flag is set in the very word that says the operation is pending, so it never reaches the slot's next one.
+  // The flag is set in the word that says "pending", so it never reaches the slot's next operation.
   uint64_t word = slot->word_.load(std::memory_order_relaxed);
   do {
     if (state_of(word, id) != kPending) return false;
   } while (!slot->word_.compare_exchange_weak(word, word | kCancel, std::memory_order_relaxed));
-  // Release: the thread that takes this sees the mark.
+  // Release: the thread that takes the request sees the flag.
   cancel_requested_.store(true, std::memory_order_release);
   return true;
 }
 
 bool OperationTable::take_cancel_requests() {
-  // Nearly always there is none, and reading costs other threads nothing.
+  // Read first: there is nearly never a request, and a read does not disturb other threads.
   return cancel_requested_.load(std::memory_order_relaxed) && cancel_requested_.exchange(false, std::memory_order_acquire);
 }
 
@@ -229,7 +229,7 @@ Operation& OperationTable::at(uint32_t index) const {
 
 bool OperationTable::take_index(uint32_t& index) {
   if (pop_free(index)) return true;
-  // Once more, for the last slots may have come in between.
+  // Try again: another thread may have added the last slots in between.
   if (slots_.load(std::memory_order_acquire) == capacity_) return pop_free(index);
   MutexLock lock(grow_mutex_);
   if (pop_free(index)) return true;
@@ -243,9 +243,8 @@ bool OperationTable::take_index(uint32_t& index) {
   return true;
 }
 
-// A slot that another thread has just taken may be read here, for slots stay until the table ends; the count of changes then
-// makes the exchange fail. Every change of `free_` reads the one before, so an acquire sees what all threads did before their
-// releases.
+// This may read a slot that another thread has just taken. That is safe, because slots stay until the table ends and the count of
+// changes then makes the exchange fail. Every change of `free_` reads the one before, so the acquire sees all earlier releases.
 bool OperationTable::pop_free(uint32_t& index) {
   uint64_t top = free_.load(std::memory_order_acquire);
   for (;;) {

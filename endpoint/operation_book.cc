@@ -15,7 +15,7 @@ int64_t milliseconds(Duration duration) {
 }
 
 void count_latency(LatencyHistogram& latency, Duration taken) {
-  // A turn's time may be older than an operation that came in it.
+  // Negative if the operation was submitted after `now` of this turn was taken.
   const auto whole = std::max(std::chrono::duration_cast<std::chrono::microseconds>(taken), std::chrono::microseconds(0));
   const auto bucket = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(whole.count(), 1))) - 1;
   ++latency.buckets[std::min<size_t>(static_cast<size_t>(bucket), latency.buckets.size() - 1)];
@@ -49,7 +49,7 @@ LocalOperation* OperationBook::add(Operation& operation) {
 
 void OperationBook::finish(LocalOperation& local, Status status) {
   Operation& operation = *local.operation;
-  // First, and once: what may want memory is asked again.
+  // Do this first and only once: it can run out of memory, and `finish` is then called again.
   link_.give_back(std::exchange(local.held, {}));
   if (!local.ending.is_ok()) status = local.ending;
   if (status.is_ok()) {

@@ -1,4 +1,5 @@
-// OperationBook: the operations that this end has started on one connection, each from submission to its one end.
+// OperationBook: the list of operations that this end has started on one connection. Each is in it from submission to its end, with
+// its phase, its deadline, and what is known of its transfer.
 #pragma once
 
 #include <cassert>
@@ -18,22 +19,22 @@ namespace tcpx {
 struct LocalOperation {
   Operation* operation = nullptr;
   TraceRange trace;
-  Charge charge;                      ///< kWindow, kReadOut: its cost there
-  Packing packing = Packing::kWhole;  ///< of a send or write that is offered
-  std::vector<WireSource> sources;    ///< kWindow, kOffered: of the same
-  bool begun = false;                 ///< send, write: without a Go. Receive: its send may have, the peer knows of it
-  uint32_t jobs = 0;                  ///< that a lane has
-  bool answered = false;              ///< send, write: the peer has said how it went, before the lane has
+  Charge charge;                      ///< kWindow, kReadOut: its cost in the peer's window
+  Packing packing = Packing::kWhole;  ///< of the offer or the posted receive
+  std::vector<WireSource> sources;    ///< kWindow, kOffered: of the offer
+  bool begun = false;                 ///< send, write: begun without a Go. Receive: a Posted was sent, so its send may begin
+  uint32_t jobs = 0;                  ///< jobs that lanes have
+  bool answered = false;              ///< send, write: the peer's answer came before the lane ended the job
   Status answer;
   Status ending;                      ///< why it ends early; ok: it does not
-  TimePoint grace{};                  ///< until when its early end may take
+  TimePoint grace{};                  ///< latest time of its early end
   std::unique_ptr<NotifyMsg> notify;  ///< receive: came with the send
-  Charge held;                        ///< receive: by the notification
+  Charge held;                        ///< receive: given back when the notification is delivered
 
   uint64_t number() const { return static_cast<uint64_t>(operation->id); }
   OperationKind kind() const { return operation->kind; }
   Phase phase() const { return phase_; }
-  /// Goes back to kGpu, for its next round.
+  /// Goes back to kGpu for its next round.
   void begin_again() {
     charge = {};
     packing = Packing::kWhole;
@@ -44,7 +45,7 @@ struct LocalOperation {
     answer = Status();
     phase_ = Phase::kGpu;
   }
-  /// Goes on to a phase that may follow.
+  /// Enters the next phase, which must be allowed to follow.
   void enter(Phase next) {
     assert(may_enter(phase_, next, kind()));
     phase_ = next;
@@ -56,10 +57,10 @@ struct LocalOperation {
 
 std::unique_ptr<Job> job_of(const LocalOperation& local, Packing packing);
 
-/// Calls `give` with its job for a lane, which alone ends it from here on.
+/// Enters kMoving: calls `give` with a job for a lane. From here on only the end of the job ends the operation.
 template <class Give>
 void start_moving(LocalOperation& local, Packing packing, Give give) {
-  give(job_of(local, packing));  // before anything is changed, because it may want memory
+  give(job_of(local, packing));  // first, because it may throw for want of memory
   if (local.phase() != Phase::kMoving) local.enter(Phase::kMoving);
   ++local.jobs;
 }
@@ -69,33 +70,33 @@ class OperationBook {
   /// @param link must outlive this
   explicit OperationBook(LinkContext& link) : link_(link) {}
 
-  /// @return null: there is no memory for it
+  /// @return null: out of memory
   LocalOperation* add(Operation& operation);
-  /// @return null: it has ended
+  /// @return null: the operation has ended
   LocalOperation* find(uint64_t number) {
     const auto found = operations_.find(number);
     return found == operations_.end() ? nullptr : &found->second;
   }
-  /// The end: with `status`, or with why it ends early. `local` is gone afterwards, unless a round of it has ended well and another
-  /// one is to come: then it `waits`.
+  /// Ends an operation with `status`, or with the reason of its early end. `local` is gone afterwards, unless a round has ended well
+  /// and another one follows: then `local` waits for that.
   void finish(LocalOperation& local, Status status);
-  /// It comes up in `take_waiting`: in kGpu, for the application's GPU work or its next round.
+  /// Adds an operation in kGpu to `take_waiting`: it waits for the application's GPU work or for its next round.
   void wait(const LocalOperation& local) { waiting_.push_back(local.number()); }
   std::vector<uint64_t> take_waiting() { return std::exchange(waiting_, {}); }
   bool any_waiting() const { return !waiting_.empty(); }
-  /// It ends early, but not before nothing touches its memory any more.
-  /// @param grace the link has to be closed when that takes longer
+  /// Notes that an operation ends early, but only when nothing touches its memory any more.
+  /// @param grace the link must be closed if that takes longer
   void end_later(LocalOperation& local, Status why, TimePoint grace);
-  /// Calls `visit` for each, which may finish it and no other.
+  /// Calls `visit` for each operation. `visit` may finish that one, but no other.
   template <class Visit>
   void for_each(Visit visit) {
     for (auto next = operations_.begin(); next != operations_.end();) visit(next++->second);
   }
 
-  /// When `for_each_late` is to be called, at the latest.
+  /// Call `for_each_late` no later than this.
   TimePoint next_deadline() const { return next_deadline_; }
-  /// Calls `end` for each whose deadline has passed, with kTimeout.
-  /// @return kTimeout when one has not ended early within its grace
+  /// Calls `end` with kTimeout for each operation whose deadline has passed.
+  /// @return kTimeout: an operation did not end within its grace
   template <class End>
   Status for_each_late(End end) {
     Status stuck;

@@ -3,7 +3,7 @@
 namespace tcpx {
 namespace {
 
-/// That of a read stays here until its bytes have come, and that of several rounds until the last one.
+/// A read's notification stays here until its bytes have come; one of several rounds goes with the last round.
 std::optional<NotifyText> notify_of(const Operation& operation) {
   if (operation.notify == nullptr || operation.kind == OperationKind::kRead || !operation.is_last_round()) return std::nullopt;
   return NotifyText{operation.notify->name, operation.notify->msg};

@@ -1,4 +1,5 @@
-// The frames that begin an operation: their contents, and their cost in a window, as both ends count it.
+// Makes the frames that begin an operation (wire/messages.h) from the operation, and computes their cost in a window, which both ends
+// must count alike.
 #pragma once
 
 #include <memory>
@@ -12,22 +13,22 @@
 
 namespace tcpx {
 
-/// Says what travels in front of a transfer through the pipeline, or asks for one. Not for a receive.
-/// @param sources of a send or write; may be none
-/// @param begun OperationFrame::begun
+/// Sends the frame that offers a long send or write, or asks for a read. Not for a receive.
+/// @param sources of a send or write; may be empty
+/// @param begun as OperationFrame::begun
 void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources, bool begun);
-/// Says a short send or write, with its data.
+/// Sends a short send or write together with its data.
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data);
 
-/// Bytes of its texts.
+/// Bytes of the name and the text.
 inline size_t size_of(const std::optional<NotifyText>& notify) {
   return notify ? notify->name.size() + notify->text.size() : 0;
 }
-/// @param window for announcements: of `announce`; else of `send_with_data`
-/// @param peer_inline_bytes longest read that the peer answers with its data, which it holds then
-/// @param sources how many are said
+/// Cost of the frame of `announce` (with a window for offers) or of `send_with_data`.
+/// @param peer_inline_bytes longest read that the peer answers with its data, which it holds meanwhile
+/// @param sources number of sources in the frame
 Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t sources);
-/// @param answer_bytes of data with which this end answers a read at once, and which it holds until then
+/// Cost of a frame of the peer. @param answer_bytes data of a short read, which this end holds until it has answered
 template <ControlType type>
 Charge charge_of(const OperationFrame<type>& frame, uint64_t answer_bytes = 0) {
   constexpr Window kWindow = type == ControlType::kSend        ? Window::kSendOffers
@@ -40,7 +41,7 @@ Charge charge_of(const OperationFrame<type>& frame, uint64_t answer_bytes = 0) {
 Charge charge_of(const NotifyText& notify);
 
 std::vector<uint64_t> lengths_of(const std::vector<HeldRange>& ranges);
-/// A notification that came on that connection; null when there is none.
+/// The notification of a frame that came on `conn`; null: there is none.
 std::unique_ptr<NotifyMsg> message_of(const std::optional<NotifyText>& notify, ConnId conn);
 
 }  // namespace tcpx

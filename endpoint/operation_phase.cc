@@ -25,7 +25,7 @@ struct PhaseRow {
   std::string_view name;
 };
 
-// Each phase of each kind once.
+// One row for each phase of each kind.
 constexpr auto kPhaseTable = std::to_array<PhaseRow>({
     {Phase::kGpu, kReceives, to(Phase::kPosted), EarlyEnd::kUntold, "waits for the GPU's work"},
     {Phase::kGpu, kSends | kWrites | kReads, to(Phase::kWindow), EarlyEnd::kUntold, "waits for the GPU's work"},
@@ -41,7 +41,7 @@ constexpr auto kPhaseTable = std::to_array<PhaseRow>({
     {Phase::kPosted, kReceives, to(Phase::kMoving) | to(Phase::kWriteIn), EarlyEnd::kUntold, "waits for a send"},
     {Phase::kOffered, kSends, to(Phase::kMoving), EarlyEnd::kAsksPeer, "waits for the peer"},
     {Phase::kOffered, kWrites, to(Phase::kMoving) | to(Phase::kAnswer), EarlyEnd::kAsksPeer, "waits for the peer"},
-    // The target hears of it when it asks.
+    // The peer is told when it answers.
     {Phase::kOffered, kReads, to(Phase::kMoving) | to(Phase::kWriteIn), EarlyEnd::kAtOnce, "waits for the peer"},
     {Phase::kMoving, kSends | kReceives | kReads, 0, EarlyEnd::kAfterTransfer, "moves"},
     {Phase::kMoving, kWrites, to(Phase::kAnswer), EarlyEnd::kAfterTransfer, "moves"},

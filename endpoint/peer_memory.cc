@@ -10,7 +10,7 @@
 namespace tcpx {
 namespace {
 
-constexpr uint64_t kUsualPart = 8;  // of the memory that the process may use
+constexpr uint64_t kUsualPart = 8;  // 1/8 of the memory that the process may use
 
 }  // namespace
 
@@ -49,7 +49,7 @@ Result<PeerMemory::Place> PeerMemory::admit(const std::string& address, bool inv
   if (kFloorBytes > most_ - held_) return refuse(concat("no room for one more: connections have ", held_));
   const auto known = addresses_.find(address);
   const uint64_t has = known == addresses_.end() ? 0 : known->second.bytes;
-  // The first one of an address finds room that the others must leave.
+  // Later connections of an address must leave room for the first one of another.
   if (!invited && has > 0 && has + kFloorBytes > most_ - held_ - kFloorBytes)
     return refuse(concat("no room for one more of ", address, ": its connections have ", has, ", all together ", held_));
   Place place;

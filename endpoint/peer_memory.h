@@ -1,12 +1,12 @@
-// PeerMemory: how much the peers of an endpoint may make it hold together, whoever they are.
+// PeerMemory: bounds how much all peers of an endpoint together can make it hold, whoever they are.
 //
-// A connection has a place from before it is set up until nothing of it is left. A place begins with kFloorBytes, which let every
-// peer work: small windows (wire/credit_windows.h), a frame that is half read, answers that have not left. What goes beyond
-// comes out of what is left. When little is left, windows stay small, and what their peers say waits at the peers; nothing is lost.
+// A connection has a place from before its set-up until nothing of it is left. A place starts with kFloorBytes, which is enough for
+// every peer to work: small windows (wire/credit_windows.h), a frame that is half read, answers that have not left. Places grow while
+// something is left. When little is left, windows stay small and the peers' messages wait at the peers; nothing is lost.
 //
-// Places of one address together get at most as much as nobody has. One that takes all it can have gets half, a second one then a
-// quarter, and there is always something left for one that comes later. Connections that this end asks for are not refused for
-// their address, for no stranger has chosen it.
+// The places of one address together get at most as much as is still free. So the first greedy address gets half, the second a
+// quarter, and something is always left for one that comes later. A connection that this end asks for is not refused for its
+// address, because no stranger has chosen that.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ namespace tcpx {
 /// Any thread.
 class PeerMemory {
  public:
-  /// Of a connection: 1 MiB of windows, a frame of 2 MiB, and 1 MiB for answers and all that is there to talk at all.
+  /// Of each connection: 1 MiB of windows, a frame of 2 MiB, and 1 MiB for answers and the connection itself.
   static constexpr uint64_t kFloorBytes = 4u << 20;
-  /// Of all: a few connections.
+  /// Smallest bound for all connections: enough for a few.
   static constexpr uint64_t kLeastBytes = 32u << 20;
 
-  /// @param most bytes that all have together, at least kLeastBytes
+  /// @param most bytes for all connections together, at least kLeastBytes
   explicit PeerMemory(uint64_t most) : most_(most) {}
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
@@ -39,13 +39,13 @@ class PeerMemory {
   };
 
  public:
-  /// A share of what this process may use, in bytes.
+  /// Default bound in bytes: a share of the memory that this process may use.
   static uint64_t usual_bytes();
-  /// The bound that an endpoint is given, or the environment's, or the usual one. Some of it is the inbox's (notify_inbox.h).
+  /// The bound from `config`, else from the environment, else the default. Part of it goes to the inbox (notify_inbox.h).
   /// @return kInvalidArgument or kBadConfig: less than kLeastBytes
   static Result<uint64_t> configured(const EndpointConfig& config);
 
-  /// Of one connection. Gives everything back at its end; the PeerMemory must outlive it.
+  /// The place of one connection. Gives everything back at its end; the PeerMemory must outlive it.
   class Place {
    public:
     Place() = default;  ///< of no PeerMemory: nothing is counted or refused
@@ -59,11 +59,11 @@ class PeerMemory {
     }
     ~Place();
 
-    /// @param part only where less than one `part`-th of all is taken then; 1: where there is any
+    /// @param part grows only if at most 1/part of all is taken afterwards
     /// @return false: nothing has changed
     bool grow(uint64_t bytes, uint64_t part = 1);
     void shrink(uint64_t bytes);
-    /// More than half of all is taken: what this one can do without is to go back.
+    /// True when more than half of all is taken: give back what is not needed.
     bool is_crowded() const;
     uint64_t bytes() const { return bytes_; }
 
@@ -73,7 +73,7 @@ class PeerMemory {
     std::map<std::string, Address>::iterator of_ = {};
     uint64_t bytes_ = 0;
   };
-  /// @param invited this end has asked for the connection. @return kExhausted: there is no room for one more, or for that address
+  /// @param invited this end asked for the connection. @return kExhausted: no room for one more connection, or for that address
   Result<Place> admit(const std::string& address, bool invited) TCPX_EXCLUDES(mutex_);
 
   uint64_t held() const TCPX_EXCLUDES(mutex_) {
@@ -88,7 +88,7 @@ class PeerMemory {
   const uint64_t most_;
   mutable Mutex mutex_;
   uint64_t held_ TCPX_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, Address> addresses_ TCPX_GUARDED_BY(mutex_);  // that have places
+  std::map<std::string, Address> addresses_ TCPX_GUARDED_BY(mutex_);  // only addresses that have places
 };
 
 }  // namespace tcpx

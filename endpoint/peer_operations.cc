@@ -11,12 +11,12 @@ constexpr size_t kCrowdedBytes = kMaxBacklogBytes / 4;
 
 }  // namespace
 
-// @param busy filled when the application's GPU is not done with that one of them; what is returned does not count then
+// @param busy set to a slot whose memory the application's GPU still uses; the returned ranges do not count then
 Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange>& wanted, bool writes,
                                                        std::optional<SlotId>& busy) const {
   std::vector<HeldRange> ranges;
   ranges.reserve(wanted.size());
-  std::optional<HeldRange> advertised;  // of the last slot: the next range is often another part of it
+  std::optional<HeldRange> advertised;  // of the slot before: the next range is often another part of it
   SlotId slot;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const WireRange range = wanted[i];
@@ -36,7 +36,7 @@ Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange
   return ranges;
 }
 
-// @return nullopt: the peer has been told why not, and has its part of the window again
+// Refuses the operation if `result` is an error, and gives back its part of the window. @return nullopt: refused
 template <class T>
 std::optional<T> PeerOperations::or_refuse(Result<T> result, uint64_t operation, const Charge& charge) {
   if (result.is_ok()) return std::move(result).value();
@@ -105,8 +105,8 @@ void PeerOperations::let_go_by(const WriteFrame& frame, const Charge& charge) {
 
 bool PeerOperations::begin_held_up() {
   bool advanced = false;
-  std::optional<SlotId> busy;  // was so when asked last: many frames may name one slot, and each question is a call of the driver
-  // Apart, because what begins may break the link.
+  std::optional<SlotId> busy;  // slot found busy last: many frames may name one slot, and each question is a call of the driver
+  // Taken out first, because an operation that begins may break the link.
   for (HeldUp& frame : std::exchange(held_up_, {})) {
     if (busy != frame.by) {
       const auto taken = take(frame.header, frame.payload, true);
@@ -184,7 +184,7 @@ Status PeerOperations::begin_long(const ReadFrame& frame, std::vector<HeldRange>
     link_.lanes.send_begun(std::move(job));
     return Status::ok();
   }
-  // The frame that says where they lie is in no window: a peer that asks for much and reads little gets it over the network.
+  // No window bounds the Ready frames with their sources, so a peer that asks for much and reads little gets it over the network.
   const bool crowded = link_.stream->backlog() >= kCrowdedBytes;
   const auto offer = or_refuse(link_.lanes.offer(ranges, frame.bytes, !crowded), frame.operation, charge);
   if (!offer) return Status::ok();
@@ -242,7 +242,7 @@ void PeerOperations::answer_read(uint64_t number, std::span<const std::byte> dat
 }
 
 void PeerOperations::queue(Copying copying, bool writes, std::span<const std::byte> data) {
-  const std::span<const HeldRange> ranges = copying.ranges;  // which stay where they are
+  const std::span<const HeldRange> ranges = copying.ranges;  // stay where they are when `copying` is moved
   if (writes) {
     copies_.push_write(std::move(copying), ranges, data);
   } else {
@@ -275,7 +275,7 @@ void PeerOperations::end_copy(const Result<bool>& done) {
 
 void PeerOperations::end_moved(PeerJob& job, bool received) {
   if (job.status.is_ok() && job.unwanted.empty()) (received ? link_.stats.bytes_received : link_.stats.bytes_sent) += job.bytes;
-  if (!received || !job.unwanted.empty()) return link_.give_back(job.charge);  // a read, of which the peer knows by its own lane
+  if (!received || !job.unwanted.empty()) return link_.give_back(job.charge);  // a read ends at the peer by its own lane
   if (!job.status.is_ok()) return link_.refuse(job.number, job.charge, job.status);
   link_.deliver({.notify = std::move(job.notify), .charge = job.charge, .answers = job.number});
 }

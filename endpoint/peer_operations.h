@@ -1,13 +1,12 @@
-// PeerOperations: writes and reads that the peer has started, on memory of this end. Nothing of what it says is believed: ranges
-// are checked against what was advertised to it, and what no peer of ours says ends the link.
-//
-// A peer of the same host may pull what it reads, and have pulled what it writes: then there is no job of a lane, and no Go before
-// the copy. Where it may not, shared lanes take the places of lanes.
+// PeerOperations: the writes and reads that the peer has started on memory of this end. Nothing that the peer says is trusted: ranges
+// are checked against what was advertised to it, and a frame that a correct peer would not send ends the link.
 //
 //   write   short   copied into place at once, or by the GPU        -> Done
-//           long    a job of the receiving lane                     -> Go, later Done
-//   read    short   copied from there at once, or by the GPU        -> ReadData
-//           long    waits for the peer's Go                         -> Ready, then a job of the sending lane
+//           long    a job of a receiving lane                       -> Go (for a pull after the copy), later Done
+//   read    short   copied out at once, or by the GPU               -> ReadData
+//           long    waits for the peer's Go                         -> Ready, then a job of a sending lane
+//
+// On an eager link long writes and reads may begin without a Go (wire/messages.h).
 #pragma once
 
 #include <cstdint>
@@ -27,39 +26,39 @@ class PeerOperations {
   /// @param link must outlive this
   explicit PeerOperations(LinkContext& link) : link_(link), copies_(link.shared.copies) {}
 
-  // Frames of the peer. @return kProtocol: no peer of ours sends that
-  /// A write, short or long, or a read.
+  // Frames of the peer. @return kProtocol: a correct peer would not send this now
+  /// @param header of a Write, WriteData or Read
   Status on(const ControlHeader& header, std::span<const std::byte> payload);
-  /// Of a read.
+  /// The peer's Go for its read.
   Status on(const GoFrame& frame);
   /// @return false: no read of that number waits for a Go here
   bool cancel_read(uint64_t number);
-  /// Refuses a write that waits for the application's GPU. One that has begun goes on.
+  /// Refuses a write that waits for the application's GPU. A write that has begun goes on.
   void cancel_write(uint64_t number);
-  /// Refuses a write that this end has said Go to, and that will not begin.
+  /// Refuses a write that got a Go and that the peer will not begin.
   Status drop_write(uint64_t number);
 
-  /// Begins what the GPU's work no longer holds up, and moves short copies along. @return true when something advanced
+  /// Begins operations that the GPU's work no longer holds up, and moves short copies along. @return true when something advanced
   bool progress();
-  /// A job of the peer's has come back from its lane: nothing touches its memory any more.
+  /// A lane has ended a job of the peer: nothing touches its memory any more.
   void end_moved(PeerJob& job, bool received);
-  /// The link has failed: reads that wait will hear nothing.
+  /// Call when the link has failed: drops everything that has not begun.
   void end() {
     reads_.clear();
     held_up_.clear();
   }
 
-  /// No copy is under way.
+  /// True when no copy is under way.
   bool quiet() const { return copies_.empty(); }
-  /// Something waits for the application's GPU.
+  /// True when an operation waits for the application's GPU.
   bool waits() const { return !held_up_.empty(); }
-  /// Long reads that wait for the peer's "go".
+  /// Long reads that wait for the peer's Go.
   size_t waiting_reads() const { return reads_.size(); }
-  /// Something that is not in a lane uses the region.
+  /// True when an operation that is not in a lane uses the region.
   bool serves(MemoryId region) const;
 
  private:
-  /// A short write or read of GPU memory, as long as its copy is in the queue.
+  /// A short write or read of GPU memory whose copy is in the queue.
   struct Copying {
     uint64_t number = 0;
     std::vector<HeldRange> ranges;
@@ -67,15 +66,15 @@ class PeerOperations {
     Charge charge;      // of a read
   };
 
-  /// A frame that names memory with which the application's GPU is not done yet. It is counted in its window, which bounds these.
+  /// A frame that names memory which the application's GPU still uses. Its window, where it is counted, bounds the number of these.
   struct HeldUp {
     ControlHeader header;
     std::vector<std::byte> payload;
     SlotId by;  // of that memory
   };
 
-  // @param counted in its window already. @return the slot with whose memory the GPU is not done, so that the frame is taken again
-  // later; nullopt: taken
+  // @param counted the frame is counted in its window already. @return nullopt: taken; a slot: the GPU still uses its memory, and the
+  // frame must be taken again later
   Result<std::optional<SlotId>> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
   template <class Frame>
   Result<std::optional<SlotId>> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
@@ -95,8 +94,8 @@ class PeerOperations {
   void answer_read(uint64_t number, std::span<const std::byte> data);
 
   LinkContext& link_;
-  std::unordered_map<uint64_t, std::unique_ptr<PeerJob>> reads_;  // long ones, until the peer's "go"
-  std::vector<HeldUp> held_up_;                                   // in their order
+  std::unordered_map<uint64_t, std::unique_ptr<PeerJob>> reads_;  // long ones, until the peer's Go
+  std::vector<HeldUp> held_up_;                                   // in the order in which they came
   CopyQueue<Copying> copies_;
   std::vector<std::byte> room_;  // reused
 };
