@@ -94,7 +94,6 @@ Status DataReceiver::take_in(Arrival arrival, std::span<const std::byte> data, u
   return Status::ok();
 }
 
-// Starts the transfer of a receive and the send that it has met.
 void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const std::byte> data) {
   if (arrival.begun) return take_begun(local, std::move(arrival));
   Operation& operation = *local.operation;

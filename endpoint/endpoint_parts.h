@@ -30,7 +30,6 @@ struct EndpointParts {
 /// The machine's own parts (default_parts.cc).
 Result<EndpointParts> make_default_parts(const EndpointConfig& config);
 
-/// Makes endpoints from any parts.
 class EndpointMaker {
  public:
   static Result<std::unique_ptr<Endpoint>> make(EndpointParts parts, const EndpointConfig& config);

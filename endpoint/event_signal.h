@@ -19,8 +19,8 @@ namespace tcpx {
 
 class EventSignal {
  public:
-  /// The descriptor: the same every time, owned by this object, non-blocking. It starts readable, for earlier events. One thread at a
-  /// time, and not while another thread makes an event visible, which might then not raise the descriptor.
+  /// The descriptor: always the same, owned by this object, non-blocking, readable at first for earlier events. One thread at a time,
+  /// and not while another thread makes an event visible, which might then not raise the descriptor.
   /// @return kSystem: no descriptor is left
   Result<int> open() {
     if (!event_) {

@@ -63,12 +63,10 @@ class Link final : private ControlSink {
   uint64_t chunks_in_flight() const { return context_.lanes.chunks_in_flight(); }
   /// Ends the operations that were asked to be cancelled.
   void take_cancel_requests() { local_.take_cancel_requests(); }
-  /// Ends every operation of this end early.
   void cancel_all(const Status& why) { local_.cancel_all(why); }
 
   /// Closes the link: operations that have not begun to move fail with kCancelled, transfers under way may end, the peer is told.
   void close();
-  /// Ends the link at once.
   void fail(Status reason);
   /// Fails the link after any other call has thrown std::bad_alloc. `progress` does the steps that need memory.
   void fail_without_memory() noexcept;

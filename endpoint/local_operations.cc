@@ -108,9 +108,8 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
   if (window_queue_.enter(waiter)) pass(local);
 }
 
-// The operation takes its part of the window before its memory is read. Otherwise operations behind it could meanwhile take the whole
-// window, which only the peer gives back, and the peer may be waiting for this one. Also, the read bytes would occupy a slot of
-// InlineCopies that other connections need.
+// The operation takes its part of the window before its memory is read. Otherwise operations behind it could take the whole window
+// meanwhile, while the peer waits for this one, and its bytes would occupy a slot of InlineCopies that other connections need.
 void LocalOperations::pass(LocalOperation& local) {
   const Operation& operation = *local.operation;
   if (!is_for_offers(local.charge.window)) return sender_.send_short(local);

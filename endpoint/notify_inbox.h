@@ -120,7 +120,6 @@ class NotifyDelivery {
     kept_.pop_front();
     return delivered;
   }
-  /// True when none is kept.
   bool empty() const { return kept_.empty(); }
 
  private:

@@ -17,13 +17,13 @@ Status bad_range(size_t index, std::string why) {
   return Status(Code::kInvalidArgument, "check ranges", concat(std::move(why), " (range ", index, ")"));
 }
 
-/// Checks the ranges of one operation, one after the other. A region that many share is looked for once in a row.
+/// Checks the ranges of one operation, one after the other. For neighbours in the same region it is looked up once.
 class RangeChecker {
  public:
   /// @param writes the ranges will be written
   explicit RangeChecker(MemoryRegistry& registry, bool writes = false) : registry_(registry), writes_(writes) {}
 
-  /// @param remote nullptr: there is none
+  /// @param remote nullptr: the operation has no remote ranges
   Status check(const LocalRange& range, const RemoteRange* remote) {
     const size_t index = index_++;
     if (region_ != nullptr && region_->id == range.memory) {
@@ -43,21 +43,21 @@ class RangeChecker {
     if (!first_) first_ = *region_;
     return check_mix("check ranges", *first_, *region_);
   }
-  /// Of the range checked last.
+  /// The region of the range checked last.
   const Region& region() const { return *region_; }
-  /// A use of that region for the first of its ranges that asks, an empty one for the others.
+  /// A use of that region for the first caller after its look-up, an empty one for later callers.
   RegionUse take_use() { return std::move(use_); }
 
  private:
   MemoryRegistry& registry_;
   const bool writes_;
   const Region* region_ = nullptr;  // of the range checked last
-  RegionUse use_;                   // of that, until a range takes it
-  std::optional<Region> first_;     // that something is moved of
+  RegionUse use_;                   // of region_, until `take_use`
+  std::optional<Region> first_;     // of the first range that is not empty
   size_t index_ = 0;
 };
 
-/// Numbers of things in the order in which they were first seen.
+/// Index of `thing` in `things`, where it is added when it is seen first.
 template <class T, class Numbers>
 uint32_t number_of(const T& thing, Numbers& numbers, std::vector<T>& things) {
   if (!things.empty() && things.back() == thing) return static_cast<uint32_t>(things.size() - 1);
@@ -66,7 +66,7 @@ uint32_t number_of(const T& thing, Numbers& numbers, std::vector<T>& things) {
   return found->second;
 }
 
-/// True when it goes on where the operation's last range ends, at both ends: then it is part of that one from now on.
+/// Extends the operation's last range if this one continues it at both ends. @return false: it does not
 bool join(Operation& operation, const Region& region, const std::byte* data, const WireRange& remote) {
   if (operation.remote.empty()) return false;
   HeldRange& last = operation.ranges.back();
@@ -108,7 +108,7 @@ Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registr
 Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registry, const LocalRange& local,
                                                          const RemoteRange& remote, size_t block_bytes, uint64_t endpoint) {
   if (block_bytes == 0) return Status(Code::kInvalidArgument, "prepare blocks", "blocks of no bytes");
-  // Only the memory here, and the beginning of the slot's blocks: operations check the blocks that they name.
+  // Checks only the memory here and where the slot's blocks begin; operations check the blocks that they name.
   RangeChecker checker(registry);
   TCPX_RETURN_IF_ERROR(checker.check(local, nullptr));
   TCPX_RETURN_IF_ERROR(check_slot(remote.slot));

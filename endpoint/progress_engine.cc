@@ -13,9 +13,9 @@ namespace tcpx {
 namespace {
 
 constexpr int kSubmissionsPerTurn = 256;
-// Interval of looks at links while no operation waits for anything.
+// How often links are looked at while no operation is outstanding.
 constexpr std::chrono::milliseconds kLookWhenIdle{250};
-// Time an idle thread polls before it sleeps: longer than a round trip takes, so that answers find it awake.
+// How long an idle thread polls before it sleeps: longer than a round trip, so that answers find it awake.
 constexpr Duration kSpin = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -78,7 +78,7 @@ void ProgressEngine::run() {
           sleep(backoff.pause(much), locks);
       }
     } else if (now >= busy_until) {
-      std::optional<Duration> longest;  // without links there is nothing to look at now and then
+      std::optional<Duration> longest;  // for ever, if there is no link to look at
       if (!alone) longest = operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
       sleep(longest, locks);
       const TimePoint woken = Clock::steady().now();
@@ -87,8 +87,8 @@ void ProgressEngine::run() {
   }
 }
 
-// Until something happens that is announced, or so long.
-// @param locks so far in the last turn: a thread that has been in since then has changed something
+// Sleeps until `events_` shows something, or for `longest`.
+// @param locks value of `locks_` in the last turn: a caller that took the lock since then may have changed something
 void ProgressEngine::sleep(std::optional<Duration> longest, uint64_t locks) {
   {
     const FairLock lock(mutex_);
@@ -102,7 +102,7 @@ bool ProgressEngine::turn() {
   return links_.turn() || any;
 }
 
-// Of what belongs to no link, little is allocated, and nothing that cannot be done in a later turn.
+// Work that belongs to no link allocates little, and all of it can be redone in a later turn.
 bool ProgressEngine::try_turn() {
   try {
     return turn();

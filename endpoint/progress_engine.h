@@ -1,7 +1,7 @@
-// ProgressEngine: all that moves an endpoint's links, and the thread that does so unless the application drives.
+// ProgressEngine: makes the progress of an endpoint's links, on the progress thread or, without one, in calls of the application.
 //
-// Operations and notifications reach it through lock-free queues. Calls that change what it works on (a new connection, a region
-// that goes, statistics) take its lock, each in its turn, as the thread does.
+// Operations and notifications reach it through lock-free queues. Other calls that need the links (a new connection, a region that
+// goes, statistics) take its lock, which is fair: each caller and the thread get it in turn.
 #pragma once
 
 #include <atomic>
@@ -24,18 +24,18 @@ namespace tcpx {
 /// Any thread, unless a function says otherwise.
 class ProgressEngine {
  public:
-  /// All must outlive it. @param forget as of ServedLinks, called with the lock held
+  /// All must outlive this. @param forget as in ServedLinks, called with the lock held
   ProgressEngine(MemoryOps& memory, const EndpointConfig& config, OperationTable& operations, std::function<void(ConnId)> forget);
   ~ProgressEngine() { stop(); }
   ProgressEngine(const ProgressEngine&) = delete;
   ProgressEngine& operator=(const ProgressEngine&) = delete;
 
-  /// Before anything else; starts the thread if the endpoint is to have one. kSystem.
+  /// Call first. Starts the thread if the endpoint is to have one. @return kSystem
   Status start();
-  /// Ends the thread, the links, and what waits for them. Nothing is submitted any more.
+  /// Ends the thread, the links, and everything that was submitted. Nothing may be submitted afterwards.
   void stop();
 
-  /// The lock for a caller's thread, which gets in between two turns. Each caller that waits does so once.
+  /// The lock for a caller's thread, which gets in between two turns.
   class TCPX_THREAD_ANNOTATION(scoped_lockable) Lock {
    public:
     explicit Lock(ProgressEngine& engine) TCPX_THREAD_ANNOTATION(acquire_capability(engine.mutex_))
@@ -52,27 +52,27 @@ class ProgressEngine {
     CurrentGpu gpu_;
   };
   ServedLinks& links() TCPX_REQUIRES(mutex_) { return links_; }
-  /// Takes all that has been submitted so far.
+  /// Gives everything submitted so far to its links.
   void drain() TCPX_REQUIRES(mutex_);
 
   void submit(Operation& operation) {
     submitted_.push(operation);
     events_.wake();
   }
-  /// Sends it at once when nobody makes progress just now, which saves waking the thread; the rest is left to the thread.
+  /// Sends a notification on this thread if the lock is free, which is faster than waking the progress thread; else that sends it.
   void notify(std::unique_ptr<Notification> notification) TCPX_EXCLUDES(mutex_);
   /// Ends a sleep of the thread, after something has changed.
   void wake() { events_.wake(); }
-  /// One turn. @return true when something advanced
+  /// Makes one turn. @return true when something advanced
   bool progress() TCPX_EXCLUDES(mutex_);
-  /// For one who waits in a loop: makes the progress that is waited for when no thread does.
+  /// Call in a loop that waits: makes progress if there is no progress thread.
   void help(Backoff& backoff) TCPX_EXCLUDES(mutex_);
-  /// Closes all links, and helps them to an end. @return true when there are none any more
+  /// Closes all links, and makes one turn. @return true when no link is left
   bool close_links() TCPX_EXCLUDES(mutex_);
 
-  /// Cores the endpoint may use.
+  /// Cores that the endpoint may use.
   uint32_t cores() const { return cores_; }
-  /// There are cores enough to poll before a sleep.
+  /// True if there are enough cores to poll before a sleep.
   bool spins() const { return !Backoff::cores_are_few(cores_); }
 
  private:
@@ -87,11 +87,11 @@ class ProgressEngine {
   OperationTable& operations_;
   const uint32_t cores_;
 
-  SubmissionQueue<Operation> submitted_;         // popped with the lock
-  SubmissionQueue<Notification> notifications_;  // too; they belong to the queue
-  std::atomic<uint64_t> locks_{0};               // taken by callers so far
+  SubmissionQueue<Operation> submitted_;         // popped with the lock held
+  SubmissionQueue<Notification> notifications_;  // popped with the lock held; owns its items
+  std::atomic<uint64_t> locks_{0};               // how often callers have taken the lock
   std::atomic<bool> stop_{false};
-  // Every submitter reads it, while what stands before changes in every turn: cache lines of its own.
+  // Cache lines of its own, because every submitter reads it while the members above change in every turn.
   alignas(64) WakeableEpoll events_;
   FairMutex mutex_;
   ServedLinks links_ TCPX_GUARDED_BY(mutex_);

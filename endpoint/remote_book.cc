@@ -28,13 +28,13 @@ Result<ConnId> RemoteBook::add(const EndpointMetadata& metadata, Deadline deadli
     remote->connecting = true;
     ++remote->users;
   }
-  // Ends also on an exception, so that threads waiting for this call go on.
+  // Ends on an exception, too, so that the threads that wait for this call go on.
   struct Turn {
     ConnectionMaker& maker;
     Remote& remote;
     bool succeeded = false;
     ~Turn() {
-      // Under the lock, so that nobody who comes next revives the connection before it is retired.
+      // Under the lock, so that the next caller cannot revive the connection before it is retired.
       const MutexLock lock(remote.mutex);
       remote.connecting = false;
       remote.changed.notify_all();
@@ -48,7 +48,7 @@ Result<ConnId> RemoteBook::add(const EndpointMetadata& metadata, Deadline deadli
   return conn;
 }
 
-// The connection there is, or a new one. Only the one caller that is connecting is here.
+// @return the existing connection or a new one. Only the caller that set `connecting` may call it.
 Result<ConnId> RemoteBook::connect(Remote& remote, const EndpointMetadata& metadata, Deadline deadline) {
   std::shared_ptr<Connection> before;
   uint64_t instance = 0;

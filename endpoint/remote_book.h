@@ -1,5 +1,5 @@
-// RemoteBook: one connection per remote endpoint, however many callers ask for it. The first one to ask connects, the others wait
-// for it; the last one to remove it ends it. A connection that has ended is made anew, under the same id while somebody uses it.
+// RemoteBook: one connection per remote endpoint, however many callers ask for it. The first caller connects while the others wait; the
+// last one to remove the connection ends it. A failed connection is made anew, under the same id if other callers still use it.
 #pragma once
 
 #include <atomic>
@@ -19,15 +19,15 @@ namespace tcpx {
 /// Makes and ends the connections of a RemoteBook. Called on callers' threads.
 class ConnectionMaker {
  public:
-  /// @param again the connection to be made anew; nullopt: a new one
+  /// Connects. @param again id of the connection to be made anew; nullopt: a new one
   virtual Result<std::shared_ptr<Connection>> dial(const EndpointMetadata& to, Deadline deadline,
                                                    std::optional<ConnId> again) = 0;
   virtual bool is_alive(ConnId conn) = 0;
-  /// Takes a connection into use again that nobody has used for a while. @return false: it has ended
+  /// Puts a retired connection into use again. @return false: it has ended
   virtual bool revive(const std::shared_ptr<Connection>& connection) = 0;
   /// Ends what is left of a connection that could not be revived.
   virtual void drop(ConnId conn) = 0;
-  /// Nobody uses the connection any more. @param keep for a while
+  /// Call when nobody uses the connection any more. @param keep keep it for a while, so that it can be revived
   virtual void retire(ConnId conn, bool keep) = 0;
 
  protected:
@@ -37,21 +37,21 @@ class ConnectionMaker {
 /// Any thread. Holds no lock while it connects.
 class RemoteBook {
  public:
-  /// @param stop ends waits when set
+  /// @param stop set: every wait ends. Both must outlive this
   RemoteBook(ConnectionMaker& maker, const std::atomic<bool>& stop) : maker_(maker), stop_(stop) {}
 
-  /// One more user of the connection with that endpoint. @return kTimeout; kCancelled; what `dial` says
+  /// Adds a user of the connection with that endpoint. @return kTimeout; kCancelled; errors of `dial`
   Result<ConnId> add(const EndpointMetadata& metadata, Deadline deadline) TCPX_EXCLUDES(mutex_);
-  /// One user less. @return kNotFound: nobody uses it any more; nullopt: no connection of this book
+  /// Removes a user. @return kNotFound: the connection has none; nullopt: the connection is not in this book
   std::optional<Status> remove(ConnId conn) TCPX_EXCLUDES(mutex_);
 
  private:
   struct Remote {
     Mutex mutex;
     CondVar changed;
-    bool connecting TCPX_GUARDED_BY(mutex) = false;  // one caller does, the others wait for it
+    bool connecting TCPX_GUARDED_BY(mutex) = false;  // one caller connects, the others wait for it
     std::shared_ptr<Connection> connection TCPX_GUARDED_BY(mutex);
-    uint64_t users TCPX_GUARDED_BY(mutex) = 0;  // those that are connecting count
+    uint64_t users TCPX_GUARDED_BY(mutex) = 0;  // includes callers that are connecting
     uint64_t instance TCPX_GUARDED_BY(mutex) = 0;
   };
   Result<ConnId> connect(Remote& remote, const EndpointMetadata& metadata, Deadline deadline);

@@ -25,14 +25,14 @@ namespace {
 constexpr const char* kMeet = "meet on one host";
 constexpr const char* kYes = "yes";
 constexpr const char* kNameBegins = "tcpx-";
-// Strangers that may be in line with the peer: who sees the name in /proc/net/unix can come, but does not know the key.
+// Room for strangers in line before the peer: everybody sees the name in /proc/net/unix, but they do not know the key.
 constexpr int kBacklog = 8;
 
 constexpr std::byte kFilesMark{1};
 
 using Key = std::array<std::byte, 16>;
 
-/// The message of each end over the Unix socket, the connector first. The acceptor's comes with the shared memory.
+/// Message of each end over the Unix socket, the connector's first. The acceptor's carries the shared memory.
 struct Greeting {
   Key key;
   uint64_t probe_at;
@@ -53,7 +53,7 @@ Status refuse(std::string why) {
   return Status(Code::kUnsupported, kMeet, std::move(why));
 }
 
-// Ends a wait for somebody who has gone.
+// @return a pidfd, readable once the process has ended
 UniqueFd open_process(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
@@ -70,7 +70,7 @@ class Meeting {
     const Step connector[] = {nullptr, &Meeting::connect, nullptr, &Meeting::share};
     for (const Step step : connector_ ? connector : acceptor) {
       const Status status = step == nullptr ? Status::ok() : (this->*step)();
-      // A shortage passes, the slow way would stay for as long as the connection.
+      // Fail and let the peer try again: a shortage passes, but the slow way would stay as long as the connection.
       if (is_shortage(status)) return status;
       TCPX_ASSIGN_OR_RETURN(const bool worked, agree(status));
       if (!worked) return HostMeeting{.peer = nullptr, .local = concat("TCP on one host: ", why_not_)};
@@ -97,17 +97,17 @@ class Meeting {
   BootstrapChannel& channel_;
   const bool connector_, may_read_;
   const Deadline deadline_;
-  Parameters said_{{"user namespace", user_namespace()}};  // by this end in its next frame
+  Parameters said_{{"user namespace", user_namespace()}};  // what this end tells in its next frame
   int pidfd_error_ = 0;
   std::string name_, key_text_, peer_reads_, why_not_, their_user_namespace_;
   std::string reads_ = "nothing to read there";  // kYes, or why not
   Key key_{};
   ForeignFd listener_;
-  std::unique_ptr<Key> probe_ = std::make_unique<Key>();  // in memory of its own, until the peer has looked
+  std::unique_ptr<Key> probe_ = std::make_unique<Key>();  // stays at its address until the peer has looked
   std::unique_ptr<HostPeer> peer_ = std::make_unique<HostPeer>();
 };
 
-// Both ends call it after each step. @return true when it has worked at both
+// Both ends call it after each step. @return true when the step has worked at both
 Result<bool> Meeting::agree(const Status& mine) {
   Parameters parameters = std::move(said_);
   said_.clear();
@@ -141,7 +141,7 @@ Result<Greeting> Meeting::greeting(const Key& key) {
   return Greeting{.key = key, .probe_at = reinterpret_cast<uintptr_t>(probe_.get()), .probe = *probe_};
 }
 
-// Asked before anything that has come over the socket is taken.
+// Call before using anything that came over the socket.
 Result<PeerProcess> Meeting::check_user(int socket) const {
   TCPX_ASSIGN_OR_RETURN(const PeerProcess process, peer_process(socket));
   if (process.uid == ::geteuid()) return process;
@@ -151,7 +151,7 @@ Result<PeerProcess> Meeting::check_user(int socket) const {
                            : ": run both as one user"));
 }
 
-// The socket to the peer, whoever that is. @param process as `check_user` has found it
+// Keeps the socket to the peer, and notes which process that is. @param process from `check_user`
 Status Meeting::take(ForeignFd socket, const PeerProcess& process) {
   peer_->socket = std::move(socket);
   peer_->pid = process.pid;
@@ -159,7 +159,7 @@ Status Meeting::take(ForeignFd socket, const PeerProcess& process) {
   if (process.pid == 0 || peer_->same_process) return Status::ok();
   peer_->process = open_process(process.pid);
   if (peer_->process) return Status::ok();
-  // Without it nobody could tell the peer from another process that has its number later.
+  // Without a pidfd, a later process with the same pid could be taken for the peer.
   pidfd_error_ = errno;
   const Status why = system_error("open the other process", pidfd_error_);
   return is_shortage(why) ? why : Status::ok();
@@ -192,7 +192,7 @@ Status Meeting::connect() {
   return Status::ok();
 }
 
-// The first in line who knows the key: strangers are shown out. What another user has sent is not even read.
+// Takes the first in line that knows the key, and closes the others' sockets. Bytes of another user are not even read.
 Status Meeting::let_in() {
   Greeting theirs{};
   Status nobody = refuse("the peer has not come to the Unix socket");
@@ -250,7 +250,7 @@ void Meeting::try_reading(const Greeting& theirs) {
     const ssize_t bytes = read_process(attempt.pid, {&here, 1}, {&there, 1});
     attempt.read_error = bytes < 0 ? errno : 0;
     attempt.found = bytes == static_cast<ssize_t>(found.size()) && found == theirs.probe;
-    // The peer is of this user, as `check_user` has made sure.
+    // `check_user` has made sure that the peer has this user.
     if (attempt.read_error == EPERM) look_up_rights(attempt, ::geteuid(), their_user_namespace_);
   }
   reads_ = may_read_ ? why_unread(attempt) : "this end does not read the other's";

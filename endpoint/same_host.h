@@ -1,16 +1,16 @@
-// The meeting of two endpoints of one host, while their connection is set up: they find out that they are on one, make sure of
-// each other over a Unix socket, and share memory from then on (HostPeer).
+// The meeting of two endpoints that are on one host, during the set-up of their connection. They authenticate each other over a Unix
+// socket, and from then on share memory (HostPeer).
 //
-//   acceptor                                                     connector
-//   listens at a random name; name and key      ->
-//                                               <-  connects; key, probe; has it worked
-//   lets in who knows the key; shared memory,
-//   a socket for descriptors, probe; has it worked, can it read there     ->
-//                                               <-  maps it; has it worked, can it read there
+//   acceptor                                                  connector
+//   listens at a random name; sends name and key      ->
+//                                                     <-  connects; sends key and probe
+//   lets in who knows the key; sends shared memory,
+//   a socket for descriptors, and a probe             ->
+//                                                     <-  maps the memory
 //
-// Whatever goes wrong with that leaves both on TCP, with one sentence why: each end tells the other after each of its steps, and
-// goes on only when the other has done its own. A probe is some random bytes and their address: who finds the bytes there can
-// read the other's memory.
+// After each step both ends tell whether their own steps worked, and whether they can read the other's memory. If a step fails, both
+// stay on TCP and tell why in one sentence. A probe is random bytes and their address: an end that finds the bytes at that address
+// can read the other's memory.
 #pragma once
 
 #include <memory>
@@ -24,19 +24,20 @@
 
 namespace tcpx {
 
-/// A number that no other host has, and this one only until it starts again. "": the kernel does not tell
+/// Unique to this host since it was started. "": the kernel does not tell
 std::string boot_id();
 
-/// The words for GPU memory that goes that way.
+/// How GPU memory travels over that link, for people.
 const char* describe_way(GpuLink link);
 
 struct HostMeeting {
-  std::unique_ptr<HostPeer> peer;  ///< null: TCP it is
-  std::string local;               ///< what came of it, for people
+  std::unique_ptr<HostPeer> peer;  ///< null: the connection stays on TCP
+  std::string local;               ///< for people: how bytes travel, or why on TCP
 };
 
-/// Both ends call it when both have the same boot id and wish it. @param reads out of the peer's memory, where the kernel lets it
-/// @return the channel's errors; what goes wrong on this host is no error
+/// Both ends call it if they have the same boot id and both want to share memory. @param reads read the peer's memory if the kernel
+/// lets this end
+/// @return errors of the channel, and shortages; other failures of the meeting leave the connection on TCP
 Result<HostMeeting> meet_on_host(BootstrapChannel& channel, bool connector, bool reads, Deadline deadline);
 
 }  // namespace tcpx

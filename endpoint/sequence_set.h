@@ -1,5 +1,5 @@
-// SequenceSet: sends or receives of one connection that nobody will meet. Those next to each other are one interval, so what it
-// takes is bounded by the holes between them and not by how many there have been.
+// SequenceSet: a set of sequence numbers, for the sends or receives of one connection that will meet nobody. Neighbours form one
+// interval, so its memory grows with the holes between the numbers and not with their count.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class SequenceSet {
     }
   }
 
-  /// @return false: it was not there
+  /// @return false: it was not in the set
   bool erase(uint64_t sequence) {
     if (!contains(sequence)) return false;
     const auto interval = std::prev(last_of_.upper_bound(sequence));
@@ -49,7 +49,7 @@ class SequenceSet {
   size_t intervals() const { return last_of_.size(); }
 
  private:
-  std::map<uint64_t, uint64_t> last_of_;  // by the first of each interval; none touches the next
+  std::map<uint64_t, uint64_t> last_of_;  // by the first number of each interval; intervals never touch
 };
 
 }  // namespace tcpx

@@ -10,12 +10,12 @@
 namespace tcpx {
 namespace {
 
-// Connections that nobody knows of and that have ended, kept because sends of theirs can still be received; and those sends.
+// Bounds of the ended and unclaimed links that are kept because their sends can still be received, and of the bytes of these sends.
 constexpr size_t kMaxLeftBehind = 64;
 constexpr uint64_t kMaxLeftBehindBytes = 64u << 20;
-constexpr uint64_t kLeftBehindPart = 8;  // of what peers may make the endpoint hold, if that is less
+constexpr uint64_t kLeftBehindPart = 8;  // at most 1/8 of what peers may make the endpoint hold
 
-// Want of memory ends the link that it shows in, and neither the others nor the process.
+// A failed allocation ends the link that made it, and neither the others nor the process.
 template <class Body>
 void attend(Link& link, Body body) {
   try {
@@ -32,7 +32,7 @@ ServedLinks::Served* ServedLinks::find(ConnId conn) {
   return found == links_.end() ? nullptr : &found->second;
 }
 
-// For what was meant for this very link.
+// Null if the connection has another link now.
 ServedLinks::Served* ServedLinks::find(ConnId conn, uint64_t number) {
   Served* const served = find(conn);
   return served != nullptr && served->number == number ? served : nullptr;
@@ -105,7 +105,7 @@ void ServedLinks::submit(Operation& operation) {
     return operations_.finish(operation, Status(Code::kPeerGone, std::string(name_of(operation.kind)),
                                                 "the connection was closed or made anew before the operation began"));
   }
-  // Asked for since it was queued, and the last look at such requests may have been before this link knew the operation.
+  // The request may have been looked at while the operation was still queued and unknown to its link.
   const bool cancelled = operation.cancel_requested();
   attend(*served->link, [&] {
     served->link->submit(operation);
@@ -124,7 +124,7 @@ void ServedLinks::notify(std::unique_ptr<Notification> notification) {
 bool ServedLinks::turn() {
   const TimePoint now = Clock::steady().now();
   const bool look = now >= next_look_;
-  // Frames in shared memory are seen without a system call.
+  // If all links are in shared memory, no turn needs this system call.
   if (look || sockets_ > 0 || std::exchange(woken_, false)) mark_readable();
   if (look) next_look_ = now + kLookEvery;
   const bool cancels = operations_.take_cancel_requests();
@@ -176,7 +176,7 @@ void ServedLinks::end_sleep() {
   for (auto& [id, served] : links_) served.link->end_sleep();
 }
 
-// One in a look, when there are too many, or when it has been idle for too long.
+// Closes at most one kept link per call: if there are too many, or if it has been idle for too long.
 void ServedLinks::close_longest_idle() {
   size_t idle = 0;
   Served* oldest = nullptr;
@@ -191,7 +191,7 @@ void ServedLinks::close_longest_idle() {
   attend(*oldest->link, [&] { oldest->link->close(); });
 }
 
-// Before the link goes. @return false: there is no memory for it now
+// Call before a link is removed. @return false: out of memory; try again later
 bool ServedLinks::keep_counts(const Link& link) {
   try {
     ended_ = sum_of(ended_, link.stats());
@@ -201,7 +201,7 @@ bool ServedLinks::keep_counts(const Link& link) {
   }
 }
 
-// Links that have ended, and those that nobody has used for long.
+// Closes a link that was kept too long, and removes links that have ended.
 void ServedLinks::look_after() {
   close_longest_idle();
   const auto is_left_behind = [](const Served& served) {

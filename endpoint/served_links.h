@@ -1,12 +1,12 @@
-// ServedLinks: an endpoint's links, by connection, as the one that makes progress serves them: in each turn those that have
-// something to do, now and then all of them, for deadlines and for what has ended.
+// ServedLinks: an endpoint's links, by connection. In each turn it serves the links that have something to do, and every kLookEvery all
+// of them, for deadlines and for links that have ended.
 //
 //   in use <--retire, revive--> kept for a while, in case somebody asks for the connection again
 //     |                                |
-//     +---- close, or too long --------+--> closing --> gone, when nothing touches any memory any more
+//     +---- close, or idle too long ---+--> closing --> gone, when nothing touches any memory any more
 //
-// A link that was let in and not claimed goes by itself once it has ended, for nobody has its id to remove it. A few are left
-// behind for a while when sends of their peers can still be received.
+// A link that was let in and not claimed is removed once it has ended, because nobody has its id to remove it. A few such links are
+// kept for a while if sends of their peers can still be received.
 #pragma once
 
 #include <chrono>
@@ -27,64 +27,63 @@ namespace tcpx {
 /// One thread at a time: the one that makes progress. The GPU must be current.
 class ServedLinks {
  public:
-  /// Interval of looks at links without an event: deadlines, a peer that is gone.
+  /// How often links without an event are served, for deadlines and peers that are gone.
   static constexpr std::chrono::milliseconds kLookEvery{20};
 
-  /// @param forget called with a connection whose link goes by itself
+  /// @param forget called with a connection that nobody claimed when its link is removed. All must outlive this
   ServedLinks(const EndpointConfig& config, OperationTable& operations, WakeableEpoll& events, std::function<void(ConnId)> forget)
       : config_(config), operations_(operations), events_(events), forget_(std::move(forget)) {}
 
   /// An id that no connection has had.
   ConnId new_id() const { return ConnId{last_conn_ + 1}; }
-  /// Takes the place of the link that its connection has now, if there is one. @param unclaimed let in, and nobody knows of it
+  /// Adds a link, which replaces an earlier one of its connection. @param unclaimed let in, and no caller knows it yet
   /// @return its number, which tells it from other links of the connection
   uint64_t add(std::unique_ptr<Link> link, bool unclaimed = false);
-  /// From now on somebody knows of it. @return nullptr: it has ended, and left nothing
+  /// Marks a link as known to a caller. @return nullptr: it has ended, and left nothing to receive
   const Link* claim(ConnId conn);
-  /// It is there and of use.
+  /// True if the connection has a link that takes operations.
   bool is_alive(ConnId conn) const;
-  /// Takes a connection into use again that was kept. @return false: it has ended
+  /// Puts a kept connection into use again. @return false: it has ended
   bool revive(ConnId conn);
-  /// Nobody uses the connection any more. @param keep for a while
+  /// Call when nobody uses the connection any more. @param keep keep it for a while, so that it can be revived
   void retire(ConnId conn, bool keep);
   void close(ConnId conn);
   void close_all();
   void clear() { links_.clear(); }
 
-  /// Gives an operation to its link, or ends it when that is gone.
+  /// Gives an operation to its link, or ends it if the link is gone.
   void submit(Operation& operation);
-  /// Gives a notification to its link, or drops it when that is gone.
+  /// Gives a notification to its link, or drops it if the link is gone.
   void notify(std::unique_ptr<Notification> notification);
-  /// Moves along what has something to do. @return true when something advanced
+  /// Serves the links that have something to do. @return true when something advanced
   bool turn();
-  /// Moves one along.
   void progress(ConnId conn);
-  /// Something is under way that no event will announce.
+  /// True when something is under way that no event will announce.
   bool needs_polling() const;
   uint64_t chunks_in_flight() const;
-  /// From now on whatever comes ends a sleep on the events. @return true when something has come already
+  /// Makes whatever comes end a sleep on the events. @return true when something has come already
   bool prepare_sleep();
   /// After a sleep, by the thread that slept.
   void end_sleep();
 
-  /// Fails the links whose peers use the region. @return false: there is none
+  /// Fails the links whose peers use the region. @return false: there is no such link
   bool fail_those_that_serve(MemoryId region);
   /// Memory that a peer maps and has been told to unmap.
   struct Mapped {
     ConnId conn;
-    uint64_t link;  ///< which of the connection's links
+    uint64_t link;  ///< number of the link
     uint64_t share;
   };
-  /// Registrations with the plugin go before the application may free the memory. @return what peers still map of it
+  /// Gives back the region's registrations with plugins. Call before the application may free it. @return what peers still map of it
   std::vector<Mapped> forget(MemoryId region);
-  /// Leaves only those that peers still map.
+  /// Removes the entries that peers no longer map.
   void look_at(std::vector<Mapped>& mapped);
 
   bool empty() const { return links_.empty(); }
-  /// The reason why nothing is taken for the connection.
+  /// Why the connection takes nothing any more.
   Status why_ended(ConnId conn) const;
   std::vector<ConnectionStats> stats() const;
-  /// Sums of links that are gone.
+  /// Sums of the counters of links that are gone.
   const ConnectionStats& ended() const { return ended_; }
   std::string flight_record() const;
 
@@ -95,7 +94,7 @@ class ServedLinks {
     bool unclaimed = false;
     bool watched = false;   // by epoll
     bool readable = false;  // in this turn
-    bool has_work = false;  // an operation has come
+    bool has_work = false;  // since the last turn something was given to it
     bool removed = false;   // goes when it is closed
     std::optional<TimePoint> idle_since;
   };
@@ -116,9 +115,9 @@ class ServedLinks {
   ConnectionStats ended_;
   uint64_t last_conn_ = 0, last_number_ = 0;
   TimePoint next_look_;
-  size_t sockets_ = 0;   // watched ones that carry bytes
-  bool asleep_ = false;  // since prepare_sleep
-  bool woken_ = false;   // nobody has looked at the events since
+  size_t sockets_ = 0;   // watched links that are not in shared memory
+  bool asleep_ = false;  // between prepare_sleep and end_sleep
+  bool woken_ = false;   // a sleep has ended, and the events were not looked at since
 };
 
 }  // namespace tcpx

@@ -31,7 +31,7 @@ std::span<const uint64_t> WakeableEpoll::readable(Tags& room) {
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   size_t taken = 0;
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == 0) continue;  // for the sleeping thread alone, which might miss it if somebody else took it
+    if (events[i].data.u64 == 0) continue;  // a wake-up: left to the sleeping thread, which would miss it otherwise
     room[taken++] = events[i].data.u64;
   }
   return std::span(room).first(taken);
@@ -47,7 +47,7 @@ void WakeableEpoll::wait(std::optional<Duration> longest) {
 
 void WakeableEpoll::wake() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!sleeping_.load(std::memory_order_relaxed) || !sleeping_.exchange(false)) return;  // one of many wakes it
+  if (!sleeping_.load(std::memory_order_relaxed) || !sleeping_.exchange(false)) return;  // only one of many callers writes
   const uint64_t one = 1;
   (void)!::write(event_.get(), &one, sizeof one);
 }

@@ -1,4 +1,4 @@
-// WakeableEpoll: sockets that become readable, and the sleep of the one thread that waits for that, which any thread ends.
+// WakeableEpoll: tells the progress thread which sockets are readable, and lets it sleep until one is. Any thread can end the sleep.
 #pragma once
 
 #include <array>
@@ -15,28 +15,28 @@ namespace tcpx {
 
 class WakeableEpoll {
  public:
-  /// Before anything else. kSystem.
+  /// Call first. @return kSystem
   Status open();
 
-  /// Watches a socket, or does so no longer. @param tag not 0; what `readable` calls it
+  /// Starts or stops watching a socket. @param tag not 0; its name in `readable`
   void watch(int fd, uint64_t tag, bool on);
   using Tags = std::array<uint64_t, 64>;
-  /// Sockets that can be read now, at the front of `room`. Does not wait.
+  /// @return tags of the sockets that can be read now, stored in `room`. Does not wait.
   std::span<const uint64_t> readable(Tags& room);
 
-  /// Sleeps until a socket can be read, somebody calls `wake`, or so long; may return early. One thread at a time.
+  /// Sleeps until a socket can be read, a thread calls `wake`, or `longest` has passed; may return early. One thread at a time.
   /// @param longest nullopt: for ever
-  /// @param has_work asked once more when `wake` works already: a thread that makes it true and then calls `wake` is not missed
+  /// @param has_work checked once `wake` takes effect, so a thread that makes it true and then calls `wake` is not missed
   template <class HasWork>
   void sleep(std::optional<Duration> longest, HasWork has_work) {
-    // A submitter looks at `sleeping_` after it has put its work there, this looks at the work after it has said that it sleeps:
-    // one of the two sees the other.
+    // Pairs with the fence in `wake`. A submitter reads `sleeping_` after it has stored its work, and this thread reads the work after
+    // it has stored `sleeping_`, so at least one of the two sees the other's store.
     sleeping_.store(true, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!has_work()) wait(longest);
     sleeping_.store(false, std::memory_order_relaxed);
   }
-  /// Any thread. Costs little when nobody sleeps.
+  /// Any thread. Makes no system call when nobody sleeps.
   void wake();
 
  private:

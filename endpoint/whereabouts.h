@@ -1,4 +1,4 @@
-// Where an endpoint is: what it tells others, and what it makes of their word.
+// Addresses of endpoints: which hosts an endpoint puts into its metadata, and which hosts of a peer's metadata it tries.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,32 @@
 
 namespace tcpx {
 
-/// A number of the calling thread's network: its loopback is that of all who have the same number, and of nobody else. 0: the system
-/// does not tell.
+/// Identifies the network namespace of the calling thread and its host: threads with the same number share one loopback. 0: unknown.
 uint64_t network_of_thread();
 
-/// Hosts for the metadata, and a line for the log where they lead to this host alone and nobody has asked for that.
+/// Hosts for the metadata, and a line for the log if they unexpectedly lead to this host only.
 struct Whereabouts {
   std::string hosts;
   std::string line = {};
   LogLevel level = LogLevel::kInfo;
 };
 
-/// Pure. The public address; else the one that is listened on; else of `own` what that listener serves, and loopback without any.
-/// @param unused a NIC whose address is not in `own`, "": none. Then the line is a warning
-/// @return kInvalidArgument: the public address is no list of hosts
+/// Chooses the public address; else the address listened on; else those of `own` that the listener serves; else loopback. Pure.
+/// @param unused a NIC that leads to other hosts but is not in `own`, "": none. If there is one, the line is a warning
+/// @return kInvalidArgument: the public address is not a list of hosts
 Result<Whereabouts> whereabouts(const EndpointConfig& config, const SocketAddress& listens, const std::vector<SocketAddress>& own,
                                 const std::string& unused);
 
-/// The hosts of a peer's metadata that can be the peer.
+/// The hosts of a peer's metadata that are worth trying.
 struct PeerHosts {
   std::string hosts;
   bool foreign_loopback = false;  ///< all are loopback of another network: only a tunnel could lead there
 };
 
-/// Pure. Leaves out loopback where the peer is in another network than `here` and tells of something better.
+/// Leaves out loopback if the peer is in another network than `here` and names other hosts. Pure.
 PeerHosts hosts_to_try(const EndpointMetadata& peer, uint64_t here);
 
-/// `why` a connection to such a peer was not made, with the way out of it.
+/// Adds to `why`, the error of a connection to foreign loopback, how to fix it.
 Status explain_foreign_loopback(const Status& why, const std::string& hosts);
 
 }  // namespace tcpx

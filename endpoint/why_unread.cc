@@ -50,7 +50,7 @@ void look_up_rights(ReadAttempt& attempt, uid_t user, const std::string& their_u
   iovec to{&here, 1}, from{&there, 1};
   attempt.own_error = read_process(::getpid(), {&to, 1}, {&from, 1}) == 1 ? 0 : errno;
   attempt.other_user_namespace = are_apart(user_namespace(), their_user_namespace);
-  // The files of a process that does not let itself be read belong to root.
+  // /proc/PID belongs to root if the process does not let itself be read.
   struct stat facts {};
   attempt.dumpable = ::stat(concat("/proc/", attempt.pid).c_str(), &facts) != 0 || facts.st_uid == user;
   int scope = 0;

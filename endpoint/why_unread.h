@@ -1,5 +1,5 @@
-// Why this end cannot read the memory of a process of its host, as people are told, and what to do about it. The kernel gives the same
-// errno for several reasons, so other facts that were looked up at the same time tell them apart.
+// Explains to people why this end cannot read the memory of another process on its host, and what to do about it. The kernel gives the
+// same errno for several reasons; facts looked up at the same time tell them apart.
 #pragma once
 
 #include <sys/types.h>
@@ -9,30 +9,30 @@
 
 namespace tcpx {
 
-/// What was asked of the kernel, and what it said.
+/// Results of an attempt to read the other process.
 struct ReadAttempt {
   pid_t pid = 0;        ///< of the other process, in this pid namespace; 0: not visible from here
   int pidfd_error = 0;  ///< errno of pidfd_open for it; 0: none
-  int read_error = 0;   ///< errno of process_vm_readv there; 0: none
-  bool found = false;   ///< it has read what the other process says lies there
+  int read_error = 0;   ///< errno of process_vm_readv from it; 0: none
+  bool found = false;   ///< the bytes read are those that the other process told
 
   // Looked up after an EPERM.
-  int own_error = 0;                  ///< errno of process_vm_readv in this process
-  bool other_user_namespace = false;  ///< it is known that theirs is another one
-  bool dumpable = true;               ///< else the other process does not let itself be read
-  std::optional<int> ptrace_scope{};  ///< of Yama, where the kernel has it
+  int own_error = 0;                  ///< errno of process_vm_readv from this process itself
+  bool other_user_namespace = false;  ///< the other process is known to have another user namespace
+  bool dumpable = true;               ///< false: the other process does not let itself be read
+  std::optional<int> ptrace_scope{};  ///< of Yama, if the kernel has it
 };
 
-/// @return "": it can be read
+/// @return the reason; "": it can be read
 std::string why_unread(const ReadAttempt& attempt);
 
-/// Looks up the facts that tell one EPERM from another. @param attempt `pid` and `read_error` known
-/// @param user the other process's @param their_user_namespace as `user_namespace` says it there; "": unknown
+/// Looks up the facts that tell one EPERM from another. @param attempt `pid` and `read_error` are known
+/// @param user of the other process @param their_user_namespace `user_namespace` of the other process; "": unknown
 void look_up_rights(ReadAttempt& attempt, uid_t user, const std::string& their_user_namespace);
 
-/// A number that differs between user namespaces of a host. "": the kernel does not tell
+/// Identifies the user namespace of this process on its host. "": the kernel does not tell
 std::string user_namespace();
-/// Both are known, and are not one.
+/// True if both are known and differ.
 inline bool are_apart(const std::string& user_namespace, const std::string& other) {
   return !user_namespace.empty() && !other.empty() && user_namespace != other;
 }

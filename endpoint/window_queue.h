@@ -1,6 +1,6 @@
-// WindowQueue: operations of this end that wait until the peer holds less of what it was told. Each window has its own line, in
-// order, but for an announced send whose place is before one that has been announced: the peer may post the receives in order,
-// and then nothing would give room before that one.
+// WindowQueue: operations of this end that wait for room in the peer's windows (wire/credit_windows.h). Each window has a line of its
+// own, first come, first served. The exception is a late send: an offered send whose sequence is before one that the peer has been
+// told of. It goes first, because the peer may post its receives in order, and then no room comes free before the late send.
 #pragma once
 
 #include <algorithm>
@@ -18,33 +18,33 @@ namespace tcpx {
 /// One thread at a time.
 class WindowQueue {
  public:
-  /// Kept back from announced sends, for those that come late: their receives may be the first to be posted. The peer gives credit
-  /// when some of them have ended, which must be before the next has no room.
+  /// Bytes that offered sends leave free for late ones, whose receives may be the first to be posted. The peer gives credit when some
+  /// late sends have ended, which must be before the next one has no room.
   static constexpr uint64_t kLateSendBytes = kOfferWindowBytes / 2;
-  /// Short sends leave the rest of their window to those with a long notification: they are done when they have left, so nothing
-  /// else keeps them from running further ahead of their receives, and what waits for those is then no longer in a cache.
+  /// Short sends take only this much of their window, and leave the rest to those with a long notification. A short send is done when
+  /// it has left, so nothing else keeps it from running far ahead of its receive, and its data would then no longer be in a cache.
   static constexpr uint64_t kAheadBytes = 1u << 20;
-  /// A short send that has waited so long for the window goes through the pipeline.
+  /// A short send that has waited this long for its window is offered like a long one.
   static constexpr Duration kWindowPatience = std::chrono::milliseconds(1);
-  /// Control bytes that wait for the socket; beyond, nothing new is offered to the peer. Well below kMaxBacklogBytes.
+  /// Nothing new is offered while more control bytes than this wait for the socket. Well below kMaxBacklogBytes.
   static constexpr size_t kMuchBacklog = 16u << 20;
 
   struct Waiter {
     uint64_t operation = 0;
     Charge charge;
     std::optional<uint64_t> sequence;  ///< of a send
-    bool may_be_offered = false;       ///< short, with something in it
+    bool may_be_offered = false;       ///< not empty, so it can be offered instead
     TimePoint since{};
   };
   struct Turn {
     uint64_t operation = 0;
-    bool passes = false;  ///< it has taken its part of the window. Else it has waited too long, and is to be offered
+    bool passes = false;  ///< true: it has taken its part of the window. False: it has waited too long; offer it
   };
 
   /// Both must outlive this.
   WindowQueue(CreditWindows& windows, const ControlStream& stream) : windows_(windows), stream_(stream) {}
 
-  /// @return true: it passes at once, and has taken its part of the window. False: `next` tells
+  /// @return true: it has taken its part of the window at once. False: `next` will return it
   bool enter(const Waiter& waiter) {
     auto& line = lines_[static_cast<size_t>(waiter.charge.window)];
     const bool first = line.empty() || is_late(waiter);
@@ -56,8 +56,8 @@ class WindowQueue {
     return false;
   }
 
-  /// Takes out somebody whose turn it is.
-  /// @param still_waits asked by the number of an operation; those that do not are forgotten
+  /// Takes out an operation whose turn it is.
+  /// @param still_waits asked with the number of an operation; false: the operation is forgotten
   template <class StillWaits>
   std::optional<Turn> next(TimePoint now, StillWaits still_waits) {
     for (auto& line : lines_) {
@@ -86,16 +86,16 @@ class WindowQueue {
     if (is_for_offers(waiter.charge.window) && stream_.backlog() >= kMuchBacklog) return false;
     return windows_.has_room(waiter.charge, kept_from(waiter));
   }
-  // Bytes of the window that it leaves to others.
+  // Bytes of the window that it must leave free for others.
   uint64_t kept_from(const Waiter& waiter) const {
     const auto [window, bytes] = waiter.charge;
     const uint64_t size = windows_.peer_size(window);
-    if (window == Window::kSendOffers && !is_late(waiter)) return size / 2;  // of a whole one kLateSendBytes
+    if (window == Window::kSendOffers && !is_late(waiter)) return size / 2;  // kLateSendBytes if the window is whole
     const bool is_usual = window == Window::kSends && bytes + credit_step(window) <= kAheadBytes;
     return is_usual && size > kAheadBytes ? size - kAheadBytes : 0;
   }
-  // Sends of several threads may stand here in another order than their receives will be posted in. So one that waits for long is
-  // offered like a long message, for which there is a larger window; the rest wait, because that is faster.
+  // Sends of several threads may stand here in another order than that of their receives. So a send that waits for long is offered
+  // like a long one, in a larger window. The others keep waiting, because that is faster.
   bool waits_too_long(const Waiter& waiter, TimePoint now) const {
     return waiter.charge.window == Window::kSends && waiter.may_be_offered && now - waiter.since >= kWindowPatience;
   }
@@ -107,12 +107,12 @@ class WindowQueue {
   CreditWindows& windows_;
   const ControlStream& stream_;
   std::array<std::deque<Waiter>, kWindows> lines_;
-  uint64_t next_announced_ = 0;  // behind the last sequence of a send that the peer has been told
+  uint64_t next_announced_ = 0;  // highest sequence of a send that the peer has been told of, plus 1
 };
 
-// The longest message of each window fits when all before it have ended, though the peer has not told of the credit that it still
-// owes: an announced send beside what is kept for late ones, a late one behind other late ones. Of a window that is not whole this
-// end asks for more.
+// When all earlier messages have ended, the longest message of a whole window fits, even if the peer still owes less credit than it
+// sends at once. An offered send fits beside what is kept for late ones, and a late one behind other late ones. If the window is not
+// whole, this end asks for a larger one.
 inline constexpr uint64_t kMaxNotifyBytes = kMaxNotifyNameBytes + kMaxNotifyTextBytes;
 inline constexpr uint64_t kLongestSendOffer =
     window_cost(Window::kSendOffers, 0, kMaxWireRanges, 0, kMaxNotifyBytes, kMaxWireSources);

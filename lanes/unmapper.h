@@ -21,7 +21,6 @@ class Unmapper {
   /// @param memory made the buffers; kept alive until all of them are gone @param gpu current on the thread
   /// @param told called on the thread after each `let_go` is done, until `end`
   Unmapper(std::shared_ptr<MemoryOps> memory, int gpu, std::function<void()> told);
-  /// Calls `end`.
   ~Unmapper();
   Unmapper(const Unmapper&) = delete;
   Unmapper& operator=(const Unmapper&) = delete;

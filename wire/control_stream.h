@@ -99,7 +99,7 @@ class ControlStream {
   /// Breaks the stream; only the first reason counts. The peer sees its end at once, but the socket stays open until `close`.
   void fail(Status reason);
 
-  /// Closes the socket of a broken stream.
+  /// Needs a broken stream.
   void close() {
     socket_.reset();
     if (shared_ != nullptr) shared_->close();

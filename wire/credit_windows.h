@@ -1,7 +1,6 @@
-// CreditWindows: bounds the memory that one end makes the other hold. There are four windows: inline messages and offers are
-// counted separately, and sends separately from the rest, because a send may wait for a receive. A sender takes the cost of a
-// message from a window; the receiver gives it back as credit once it holds nothing of the message any more. All of this is part
-// of the protocol.
+// CreditWindows: bounds the memory that one end makes the other hold. Part of the protocol. Inline messages and offers have separate
+// windows, and sends separate ones from the rest, because a send may wait for a receive. A sender takes the cost of a message from a
+// window; the receiver gives it back as credit once it holds nothing of the message any more.
 //
 // The receiver decides the size of a window: whole or small at first, and it tells the sender every change. A sender that finds no
 // room in a window that is not whole asks once for a larger one, and waits. The receiver grants what its peers may have together
@@ -127,8 +126,7 @@ class CreditWindows {
   }
   /// The caller tells the peer the new size and `bytes` of credit. @param bytes must not make it larger than a whole window
   void enlarge(Window window, uint64_t bytes) { size_[index(window)] += bytes; }
-  /// Shrinks the window towards a small one by keeping part of `credit` back. The caller tells the peer the new size.
-  /// @return bytes kept back
+  /// Shrinks the window towards a small one by keeping part of `credit` back; tell the peer the new size. @return bytes kept back
   uint64_t cut(Window window, uint64_t credit) {
     const uint64_t kept = std::min(credit, size(window) - kSmallWindowBytes);
     size_[index(window)] -= kept;

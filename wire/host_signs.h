@@ -28,11 +28,9 @@ struct HostSigns {
 /// @return nullopt: not a TCP socket, or an older kernel
 std::optional<HostSigns> host_signs(int fd);
 
-/// True when nothing came for `silence` although the kernel asked. Silence without a question proves nothing.
-///
-/// An outage of two seconds must be survived, however the pauses fall. So at least one question must have been sent after two
-/// seconds of silence: on an idle connection the third probe comes after 3 s; with growing pauses the fourth question comes after
-/// 15 times the first pause, which is at least 0.2 s.
+/// True when nothing came for `silence` although the kernel asked; silence without a question proves nothing. To survive outages of
+/// two seconds, one question must have been sent after that: the third probe of an idle connection comes after 3 s, and the fourth
+/// question with growing pauses after 15 times the first pause, which is at least 0.2 s.
 /// @param silence longer than 3 s, so that the answer to that question had time to come
 bool is_silent(const HostSigns& signs, Duration silence);
 

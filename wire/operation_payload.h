@@ -1,5 +1,4 @@
-// Encodes and decodes the payload of the frames that begin an operation (messages.h): OperationCounts, then the items they count.
-// Pure functions over bytes.
+// Encodes and decodes the payload of the frames that begin an operation (messages.h): OperationCounts, then the items they count. Pure.
 #pragma once
 
 #include <optional>
@@ -42,8 +41,7 @@ void append_payload(const OperationFields& fields, std::vector<std::byte>& out);
 /// @return kProtocol naming what is wrong
 Status decode_payload(const ControlHeader& header, std::span<const std::byte> payload, OperationFields& result);
 
-/// Accepts no sources, or sources that add up to `header.bytes`, none of them empty or wrapping.
-/// @return kProtocol naming what is wrong
+/// Accepts no sources, or non-empty ones that do not wrap and add up to `header.bytes`. @return kProtocol naming what is wrong
 Status check_sources(const ControlHeader& header, const WireArray<WireSource>& sources);
 
 }  // namespace tcpx

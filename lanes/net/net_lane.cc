@@ -201,7 +201,6 @@ void NetLane::segments_of(const Parcel& parcel, bool gather) {
   }
 }
 
-// Submits parcels to the pipeline, in order.
 bool NetLane::submit_ready() {
   bool advanced = false;
   while (next_submit_ < parcels_.size() && connection_->status().is_ok()) {

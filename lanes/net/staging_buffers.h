@@ -1,6 +1,5 @@
-// StagingBuffers: a pool of the buffers that network lanes gather into and scatter from. A buffer that a lane gives back is kept for
-// the next lane until the endpoint ends: freeing GPU memory waits for all of the GPU's work, and some of that work may wait for this
-// endpoint (base/gpu_order.h).
+// StagingBuffers: a pool of the buffers that network lanes gather into and scatter from. Buffers are freed only when the endpoint ends:
+// freeing GPU memory waits for all of the GPU's work, and some of that may wait for this endpoint (base/gpu_order.h).
 #pragma once
 
 #include <array>

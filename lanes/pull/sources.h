@@ -1,6 +1,5 @@
 // Sources: the data sender's part in pulls. It tells a peer on the same host where bytes of this end lie, so that the peer can copy
-// them by itself, or that the peer cannot read them and this end would put them into the ring. GPU memory is shared with the peer
-// first, allocation by allocation.
+// them by itself, or that only the ring can carry them. It shares GPU memory with the peer first, allocation by allocation.
 #pragma once
 
 #include <cstdint>

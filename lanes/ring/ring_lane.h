@@ -37,9 +37,8 @@ namespace tcpx {
 /// One thread at a time: the one that makes progress.
 class RingLane final : public Lane {
  public:
-  /// Bytes that are copied in one step; the other end is told after each. Long pieces suit the GPU and the copier's threads, several
-  /// under way at each end. On few cores those threads only take time from each other, so short pieces are copied within
-  /// `progress`: on two cores 7.6 GB/s instead of 4.5.
+  /// Bytes copied in one step; the other end is told after each. Long pieces suit the GPU and the copier's threads. On few cores the
+  /// threads only slow each other down, so short pieces are copied within `progress`: on two cores 7.6 GB/s instead of 4.5.
   static constexpr size_t kLongPiece = size_t{512} << 10, kShortPiece = size_t{64} << 10;
   /// GPU pieces under way at once. Bounded because all links of an endpoint share the GPU's copier.
   static constexpr size_t kMaxGpuPieces = 8;
