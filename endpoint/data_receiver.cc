@@ -124,7 +124,7 @@ void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const
 // The send may already be done at the peer, so it cannot be refused. It only has to match what was posted.
 void DataReceiver::take_begun(LocalOperation& local, Arrival arrival) {
   if (!local.begun || arrival.bytes != local.operation->bytes || arrival.packing != local.packing)
-    return link_.break_with(unexpected(ControlType::kSend, arrival.number, "it has begun otherwise than was posted"));
+    return link_.break_with(unexpected(ControlType::kSend, arrival.number, "it has begun in another way than was posted"));
   keep_notify(local, std::move(arrival.notify), arrival.charge);
   start_moving(local, local.packing, [this](auto job) { link_.lanes.receive_begun(std::move(job)); });
 }

@@ -39,7 +39,7 @@ Status check(const EndpointConfig& config) {
   if (config.peer_timeout && (config.peer_timeout->count() < peer_timeout.min || config.peer_timeout->count() > peer_timeout.max))
     return refuse(
         concat("a peer timeout of ", config.peer_timeout->count(), " ms, must be ", peer_timeout.min, " to ", peer_timeout.max));
-  if (config.max_notifications < 1) return refuse("room for no notification");
+  if (config.max_notifications < 1) return refuse("max_notifications 0, must be at least 1");
   return Status::ok();
 }
 
@@ -214,7 +214,7 @@ void Endpoint::Impl::wait_until_unmapped(std::vector<ServedLinks::Mapped> mapped
   }
   for (const ServedLinks::Mapped& one : mapped) {
     log(LogLevel::kWarning, "deregister memory: the peer of connection ", static_cast<uint64_t>(one.conn),
-        " has not unmapped it after ", kUnmapping.count() / 1'000'000, " ms: freed GPU memory can be allocated anew when it has");
+        " has not unmapped it after ", kUnmapping.count() / 1'000'000, " ms: the freed GPU memory stays taken until it has");
   }
 }
 
@@ -280,7 +280,7 @@ template <class Fill>
 Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const SubmitOptions& options, Fill fill) {
   TCPX_ASSIGN_OR_RETURN(const auto connection, connections_.find(conn));
   if (options.notify != nullptr) {
-    if (kind == OperationKind::kRecv) return refuse(kind, "the sender says what is delivered with a receive");
+    if (kind == OperationKind::kRecv) return refuse(kind, "a receive takes no notification: the sender attaches it");
     TCPX_RETURN_IF_ERROR(check(*options.notify));
     // A read's notification leaves when the read is done, and then waits for the window like any other.
     if (kind == OperationKind::kRead) TCPX_RETURN_IF_ERROR(check_room(*connection->face, *options.notify));

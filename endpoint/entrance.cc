@@ -57,7 +57,7 @@ Result<ConnId> Entrance::accept(Deadline deadline) {
   if (stopped_) return refuse(Code::kCancelled, "the endpoint is closing");
   if (admits_) return refuse(Code::kInvalidArgument, "connections are taken in the background since start_passive_accept");
   if (ready_.empty() && is_shortage(trouble_)) return trouble_;
-  if (ready_.empty()) return refuse(Code::kTimeout, "nobody has connected until the deadline");
+  if (ready_.empty()) return refuse(Code::kTimeout, "nobody connected before the deadline");
   const ConnId conn = ready_.front();
   ready_.pop_front();
   wanted_ = callers_ > 0;

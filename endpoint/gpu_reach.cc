@@ -57,7 +57,7 @@ Result<SegmentCopier*> GpuReach::copier_of(int gpu) {
   if (const auto known = copiers_.find(gpu); known != copiers_.end()) return known->second.get();
   const CurrentGpu current(memory_, gpu);
   TCPX_ASSIGN_OR_RETURN(auto copier, memory_.make_segment_copier(gpu));
-  log(LogLevel::kInfo, "memory of GPU ", gpu, " that GPU ", gpu_, " does not reach is copied by way of the host");
+  log(LogLevel::kInfo, "memory of GPU ", gpu, " that GPU ", gpu_, " does not reach is copied through host memory");
   return copiers_.emplace(gpu, std::make_unique<CopierElsewhere>(memory_, gpu, std::move(copier))).first->second.get();
 }
 

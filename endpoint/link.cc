@@ -318,7 +318,7 @@ Status Link::on(const GoFrame& frame) {
 }
 
 Status Link::on(const BeginFrame& frame) {
-  if (!context_.lanes.begin(frame.operation, frame.of_read)) return unexpected(frame, "nothing waits for it");
+  if (!context_.lanes.begin(frame.operation, frame.of_read)) return unexpected(frame, "no transfer waits for it");
   return Status::ok();
 }
 

@@ -122,7 +122,7 @@ bool PeerOperations::begin_held_up() {
 }
 
 Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
-  if (ranges.empty()) return unexpected(frame, "a write of nothing that is not inline");
+  if (ranges.empty()) return unexpected(frame, "an empty write that is not inline");
   auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
   job->notify = message_of(frame.notify, link_.id);
   Packing packing = frame.packing;

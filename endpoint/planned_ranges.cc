@@ -107,7 +107,7 @@ Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registr
 
 Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registry, const LocalRange& local,
                                                          const RemoteRange& remote, size_t block_bytes, uint64_t endpoint) {
-  if (block_bytes == 0) return Status(Code::kInvalidArgument, "prepare blocks", "blocks of no bytes");
+  if (block_bytes == 0) return Status(Code::kInvalidArgument, "prepare blocks", "a block must have at least 1 byte");
   // Checks only the memory here and where the slot's blocks begin; operations check the blocks that they name.
   RangeChecker checker(registry);
   TCPX_RETURN_IF_ERROR(checker.check(local, nullptr));
@@ -171,7 +171,7 @@ Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& regi
   if (!remote.empty() && (!of_blocks || remote.size() != local.size())) {
     return Status(Code::kInvalidArgument, "check ranges",
                   of_blocks ? concat(local.size(), " blocks here, ", remote.size(), " there")
-                            : "ranges of this plan have their place at the other end already");
+                            : "remote indices for a plan that is not made of blocks");
   }
   const size_t count = chosen ? local.size() : std::min(known, known_there);
   for (size_t i = 0; i < local.size(); ++i) {

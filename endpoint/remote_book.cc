@@ -21,7 +21,7 @@ Result<ConnId> RemoteBook::add(const EndpointMetadata& metadata, Deadline deadli
       if (stop_) return Status(Code::kCancelled, "add remote endpoint", "the endpoint is closing");
       if (deadline.expired()) {
         return Status(Code::kTimeout, "add remote endpoint",
-                      concat("another call has been connecting with ", metadata.host, " until the deadline"));
+                      concat("another call was connecting with ", metadata.host, " until the deadline"));
       }
       (void)remote->changed.wait_until(remote->mutex, Deadline::after(kLookAtStop).earlier(deadline).at());
     }

@@ -58,7 +58,7 @@ UniqueFd open_process(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-// The meeting at one end.
+// One end of the meeting.
 class Meeting {
  public:
   Meeting(BootstrapChannel& channel, bool connector, bool reads, Deadline deadline)

@@ -68,7 +68,7 @@ Result<std::optional<uint64_t>> SendMatching::cancel_unannounced(uint64_t sequen
     receives_.erase(receive);
     return number;
   }
-  if (cancelled_.intervals() >= kMaxGivenUpSends) return against_protocol("too many sends are given up here and there");
+  if (cancelled_.intervals() >= kMaxGivenUpSends) return against_protocol("too many gaps between sends that were given up");
   cancelled_.insert(sequence);
   return std::optional<uint64_t>();
 }

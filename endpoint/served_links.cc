@@ -250,7 +250,7 @@ bool ServedLinks::fail_those_that_serve(MemoryId region) {
     served.has_work = true;
     attend(link, [&link] {
       link.fail(Status(Code::kTimeout, "deregister memory",
-                       "the peer had begun to use it and did not end: the connection is closed so that nothing touches it"));
+                       "the peer still uses the memory: the connection is closed so that nothing touches it"));
     });
   }
   return any;

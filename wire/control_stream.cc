@@ -146,7 +146,7 @@ bool ControlStream::flush() {
   return *taken > 0;
 }
 
-// Room for `bytes` from `incoming_begin_` on.
+// Makes room for `bytes` from `incoming_begin_` on.
 void ControlStream::make_room(size_t bytes) {
   const size_t kept = incoming_end_ - incoming_begin_;
   if (bytes > incoming_bytes_) {

@@ -24,7 +24,7 @@
 //   PeerFrame        flow       type      -          -         message
 //   ShareFrame       share      -         -          -         MemoryShare
 //   UnshareFrame     share      -         gone       -         -
-//   ByeFrame         -          -         -          -         -  (a text is let through and not read)
+//   ByeFrame         -          -         -          -         -  (a text is allowed and ignored)
 //
 // "-" is sent as 0 and ignored. Frames that begin an operation, and their answers:
 //
@@ -311,7 +311,7 @@ struct NotifyFrame {
 struct PeerFrame {
   static constexpr ControlType kType = ControlType::kPeer;
   uint64_t flow = 0;
-  FrameType type{};  ///< one of peer messages
+  FrameType type{};  ///< of a peer message
   std::span<const std::byte> message;
 };
 /// Shares GPU memory of this frame's sender, which may be a source from now on. Its descriptor, if it has one, is in HostPeer::files.

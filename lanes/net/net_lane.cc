@@ -247,7 +247,8 @@ Result<TransferSpec> NetLane::transfer_of(const Parcel& parcel) {
   } else {
     const HeldRange& range = parcel.of->job->ranges[parcel.first_range];
     const RegisteredMemory* const memory = registered(range.region());
-    if (memory == nullptr) return Status(Code::kProtocol, "submit transfer", "the peer has unpacked what was to be packed");
+    if (memory == nullptr)
+      return Status(Code::kProtocol, "submit transfer", "the peer wants memory unpacked that this end must pack");
     spec.memory = *memory;
     spec.offset = static_cast<size_t>(range.data - range.region().data);
   }
@@ -452,7 +453,7 @@ void NetLane::add_to(ConnectionStats& stats) const {
 }
 
 std::string NetLane::flight_record() const {
-  return concat(receives() ? "receive" : "send", " lane: ", jobs_.size(), " jobs, ", parcels_.size(), " pieces; ",
+  return concat(receives() ? "receive" : "send", " lane: ", jobs_.size(), " jobs, ", parcels_.size(), " parcels; ",
                 connection_->flight_record());
 }
 

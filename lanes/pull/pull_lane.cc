@@ -81,7 +81,7 @@ bool PullLane::progress(TimePoint /*now*/) {
   bool advanced = false;
   size_t running = 0;
   for (Pull& pull : pulls_) {
-    if (pull.job != nullptr) advanced |= step(pull, running);  // null: ended in a turn that memory was wanting for
+    if (pull.job != nullptr) advanced |= step(pull, running);  // null: the job ended in a turn that then ran out of memory
   }
   std::erase_if(pulls_, [](const Pull& pull) { return pull.job == nullptr; });
   return advanced;

@@ -18,7 +18,7 @@
 
 namespace tcpx {
 
-/// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
+/// For one connection. One thread at a time: the one that makes progress. The GPU must be current.
 class Sources {
  public:
   /// @param peer null: on another host; nothing has sources then

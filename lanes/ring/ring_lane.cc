@@ -40,7 +40,7 @@ bool RingLane::reaches_gpu() {
     mapped_ = std::move(*mapped);
     if (sends_) ring_->pinned.store(1, std::memory_order_release);
   } else {
-    log(LogLevel::kInfo, mapped.status().to_string(), ": GPU memory does not go through memory that is shared with the peer");
+    log(LogLevel::kInfo, mapped.status().to_string(), ": GPU memory does not go through the ring that is shared with the peer");
   }
   return static_cast<bool>(mapped_);
 }

@@ -21,7 +21,7 @@ inline void append_raw(std::vector<std::byte>& out, std::span<const std::byte> b
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-/// A ControlStream sends it as it does the frames of wire.h.
+/// A ControlStream sends it as it does the frames of wire/messages.h.
 inline void encode(const RawFrame& frame, std::vector<std::byte>& out) {
   ControlHeader header = frame.header;
   header.payload_bytes = static_cast<uint32_t>(frame.payload.size());
