@@ -51,7 +51,7 @@ class ConnectionBook final : private ConnectionMaker {
   Result<std::shared_ptr<Connection>> find(ConnId conn) const;
   /// Makes the id unknown. @return false: it was
   bool forget(ConnId conn);
-  /// What other endpoints need to connect to this one.
+  /// @return metadata with which other endpoints can connect to this one
   std::vector<uint8_t> metadata() const;
 
  private:

@@ -24,7 +24,7 @@ constexpr size_t kMostSetUps = 64;
 constexpr size_t kDescriptorsOfOne = 16;
 // After this silence a client may have to make room. Some plugins make a connection wait for nearly as long.
 constexpr Duration kClientSilence = std::chrono::seconds(1);
-// The same for a client of an address that has more places than its share.
+// A client of an address that has more places than its share may have to make room this soon.
 constexpr Duration kSilenceInACrowd = std::chrono::milliseconds(100);
 // A distant client is heard of only once in a round trip or two, so it may be silent longer; bounded, because distance can be feigned.
 constexpr int kRoundTripsOfSilence = 4;

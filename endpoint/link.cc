@@ -34,7 +34,7 @@ Link::~Link() {
   } catch (const std::bad_alloc&) {
     fail_without_memory();
   }
-  // What is left waits for the GPU, or for copies of memory that may never answer.
+  // The link now waits only for the GPU, and for copies of memory that may never answer.
   for (const auto patience = Deadline::after(kFarewell); !closed() || local_.copying();) {
     if (patience.expired()) context_.lanes.abandon();
     try {

@@ -35,7 +35,7 @@ struct LinkShared {
   Duration peer_timeout = std::chrono::seconds(30);  ///< longest silence of the peer's host
 };
 
-/// What callers can see of a link without the engine's lock. Shared, because callers and the link may each outlive the other.
+/// The part of a link that callers see without the engine's lock. Shared, because callers and the link may each outlive the other.
 struct LinkFace {
   std::atomic<bool> ended{false};             ///< the link takes nothing new
   std::atomic<size_t> notifications{0};       ///< that have not left yet

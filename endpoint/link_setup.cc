@@ -81,7 +81,7 @@ struct Host {
   std::string same_host;  // kOn: wants to share memory
 };
 
-/// What a link learns from the first frame of its peer.
+/// Parameters from the first frame of the peer.
 struct Identities {
   EndpointIdentity peer;
   CreditWindows::Size windows = CreditWindows::Size::kWhole;  // the peer's

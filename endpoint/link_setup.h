@@ -22,7 +22,7 @@
 
 namespace tcpx {
 
-/// What one end tells the other about itself.
+/// The parameters with which one end introduces itself to the other.
 struct EndpointIdentity {
   uint64_t instance = 0;  ///< random, of this Endpoint object
   int gpu_idx = 0;

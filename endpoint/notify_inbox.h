@@ -94,7 +94,7 @@ class NotifyInbox {
   size_t bytes_ TCPX_GUARDED_BY(mutex_) = 0;
 };
 
-/// What is left to do when a message is in place: deliver its notification, then give back its charge and confirm its write.
+/// The steps left when a message is in place: deliver its notification, then give back its charge and confirm its write.
 struct Delivery {
   std::unique_ptr<NotifyMsg> notify;  ///< null: there is none
   Charge charge;                      ///< to be given back

@@ -45,7 +45,7 @@ class SendMatching {
 
   /// Adds a receive, which meets no send before `post`.
   void submit(uint64_t sequence, uint64_t receive) { receives_[sequence] = {.number = receive}; }
-  /// What a posted receive has met: a send, a cancelled send, or nothing yet.
+  /// The match of a posted receive: a send, a cancelled send, or nothing yet.
   struct Met {
     bool cancelled = false;
     std::optional<Arrival> arrival;

@@ -23,7 +23,7 @@ namespace tcpx {
 
 struct SharedRing;
 
-/// What the links of an endpoint use to copy within the host.
+/// Parts with which the links of an endpoint copy within the host.
 struct PullParts {
   MemoryOps& memory;
   int gpu = 0;

@@ -1,5 +1,5 @@
 // RingLane: the lane through a ring in shared memory (lanes/host_area.h), in one direction between two endpoints of one host. It
-// serves transfers that the receiver cannot pull: it may not read the sender's memory, or only one end's memory is a GPU's. The
+// serves transfers that the receiver cannot pull: it cannot read the sender's memory, or its own memory is of another kind. The
 // sender copies into the ring while the receiver copies out of it, host memory with the threads of HostCopier, GPU memory with the
 // GPU, for which the ring is pinned when first needed.
 //
