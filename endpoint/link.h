@@ -1,5 +1,5 @@
-// Link: one end of a connection between two endpoints: its control stream, its lanes, and every operation under way on it. Only the
-// progress thread sees it. Its state changes here and nowhere else:
+// Link: one end of a connection between two endpoints: its control stream, its lanes, and every operation under way on it. It is
+// used with the ProgressEngine's lock held. Its state changes here and nowhere else:
 //
 //   kOpen -> kClosing    `close`: operations that have not begun to move fail, and the peer is told
 //   any   -> kFailed     at an error, when both ends have said that they close, or when closing takes too long

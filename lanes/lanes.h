@@ -113,7 +113,7 @@ class Lanes {
 
   ControlStream& stream_;
   const bool eager_;
-  bool declined_ = false;  // a peer on this host chose the network once: offers prepare that from now on
+  bool declined_ = false;  // a peer on this host has chosen the network, so offers prepare it, too
   NetLane net_send_, net_recv_;
   RingLane ring_send_, ring_recv_;
   Sources sources_;
