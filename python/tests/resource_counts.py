@@ -36,8 +36,8 @@ def _add_threads(held: Counter[str]) -> None:
             continue  # it has ended in this moment
         of_openmp = int(number) not in ours and name == unnamed  # our own threads have names
         name = ours.get(int(number), name)
-        # OpenMP keeps its threads, and so do a GPU's driver and the one that hands on our log.
-        if not of_openmp and not name.startswith(("cuda", "tcpx-log")):
+        # OpenMP keeps its threads, and so do a GPU's driver, JAX and the one that hands on our log.
+        if not of_openmp and not name.startswith(("cuda", "tf_", "py_xla", "tcpx-log")):
             held[f"thread {number} ({name})"] = 1
 
 
