@@ -79,6 +79,7 @@ TEST_F(LinkEager, AWriteThatMustBePackedOtherwiseIsAskedForAgain) {
   EXPECT_EQ(go->packing, static_cast<uint8_t>(Packing::kPacked));
   EXPECT_TRUE(has_moved());
   EXPECT_FALSE(is_there(0, 0)) << "those bytes went by";
+  steps(3);
   EXPECT_GT(link_->arrived_bytes(), 0u) << "the write has not ended";
   say(ControlType::kBegin, 6);
   move(0);
