@@ -109,7 +109,6 @@ void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const
     return take_data(local, data);
   }
   Packing packing = arrival.packing;
-  if (packing == Packing::kWhole && operation.ranges.size() > 1) packing = Packing::kPacked;
   if (packing == Packing::kRanges && lengths_of(operation.ranges) != arrival.lengths) packing = Packing::kPacked;
   const WireArray<WireSource> sources(arrival.sources);
   const auto way = link_.lanes.take(operation.ranges, sources, packing);

@@ -125,9 +125,7 @@ Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ran
   if (ranges.empty()) return unexpected(frame, "an empty write that is not inline");
   auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
   job->notify = message_of(frame.notify, link_.id);
-  Packing packing = frame.packing;
-  if (packing == Packing::kWhole && job->held.size() > 1) packing = Packing::kPacked;
-  const auto way = link_.lanes.take(job->held, frame.sources, packing);
+  const auto way = link_.lanes.take(job->held, frame.sources, frame.packing);
   if (way.is_ok()) job->packing = *way;
   if (frame.begun && way.is_ok() && *way == frame.packing) {
     link_.lanes.receive_begun(std::move(job));

@@ -48,6 +48,7 @@ void Lanes::send(std::unique_ptr<Job> job, bool of_read) {
 Result<Packing> Lanes::take(std::span<const HeldRange> to, const WireArray<WireSource>& sources, Packing over_network) {
   if (pull_.can_pull(to, sources)) return Packing::kPulled;
   if (ring_recv_.takes(to, sources)) return Packing::kShared;
+  if (over_network == Packing::kWhole && to.size() > 1) over_network = Packing::kPacked;
   return net_recv_.prepare(to, over_network);
 }
 

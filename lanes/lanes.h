@@ -58,7 +58,8 @@ class Lanes {
   uint64_t bytes_to_send() const { return net_send_.bytes(); }
 
   // Receiver.
-  /// Chooses the way for bytes that the peer offers with these sources. @param over_network their packing over the network
+  /// Chooses the way for bytes that the peer offers with these sources. @param over_network their packing over the network; kWhole becomes
+  /// kPacked where `to` is several ranges
   /// @return the way for the Go; errors as for `offer`
   Result<Packing> take(std::span<const HeldRange> to, const WireArray<WireSource>& sources, Packing over_network);
   /// For the network only. @return `wanted`, or kPacked; errors as for `offer`

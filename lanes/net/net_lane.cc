@@ -40,7 +40,8 @@ Result<Packing> NetLane::prepare(std::span<const HeldRange> ranges, Packing want
   return Packing::kPacked;
 }
 
-void NetLane::push(std::unique_ptr<Job> job) {
+// If an allocation fails, the job stays the caller's.
+void NetLane::queue(std::unique_ptr<Job>& job) {
   jobs_.push_back(std::make_unique<Queued>());
   jobs_.back()->job = std::move(job);
   bytes_ += jobs_.back()->job->bytes;
@@ -56,9 +57,7 @@ bool NetLane::begin(uint64_t number, bool of_read) {
 
 // If an allocation fails, the job stays in `awaited_`, and only its own operation is affected.
 void NetLane::queue_awaited(std::deque<Awaited>::iterator entry) {
-  jobs_.push_back(std::make_unique<Queued>());
-  jobs_.back()->job = std::move(entry->job);
-  bytes_ += jobs_.back()->job->bytes;
+  queue(entry->job);
   awaited_.erase(entry);
 }
 

@@ -65,7 +65,7 @@ class NetLane final : public Lane {
   /// memory cannot be packed either
   Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
   /// Queues a job behind all others. Its memory belongs to this lane until `ended` returns the job.
-  void push(std::unique_ptr<Job> job);
+  void push(std::unique_ptr<Job> job) { queue(job); }
   /// Keeps a job until the peer begins it; its memory belongs to this lane at once. @param number, of_read as in BeginFrame
   void await(std::unique_ptr<Job> job, uint64_t number, bool of_read) { awaited_.push_back({std::move(job), number, of_read}); }
   /// Queues an awaited job that the peer has begun behind all others. @return false: no such job is awaited
@@ -124,6 +124,7 @@ class NetLane final : public Lane {
     CopyTicket ticket{};
   };
 
+  void queue(std::unique_ptr<Job>& job);
   void queue_awaited(std::deque<Awaited>::iterator entry);
   bool cut();
   bool cut_direct(Queued& queued);
