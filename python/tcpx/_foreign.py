@@ -11,7 +11,7 @@ from typing import Any
 from .errors import Protocol
 from .slot import Slot
 
-__all__ = ["data_of", "integer", "items", "json_of", "reading", "slot_of", "text"]
+__all__ = ["data_of", "integer", "items", "json_of", "reading", "slot_of", "text", "text_of"]
 
 
 @contextmanager
@@ -51,6 +51,11 @@ def items(value: Any, count: int | None = None) -> list[Any]:
 def data_of(value: Any) -> bytes:
     """Bytes that travelled as text."""
     return base64.b64decode(text(value), validate=True)
+
+
+def text_of(data: bytes) -> str:
+    """Bytes as the text that `data_of` reads."""
+    return base64.b64encode(data).decode()
 
 
 def slot_of(value: Any) -> Slot:

@@ -10,7 +10,6 @@ another process can make it do is bounded by that, and by looking over `LONGEST_
 
 from __future__ import annotations
 
-import base64
 import ctypes
 import io
 import json
@@ -21,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ._feed import register
-from ._foreign import integer, items, json_of, reading, slot_of, text
+from ._foreign import integer, items, json_of, reading, slot_of, text, text_of
 from ._manifest import LONGEST_MANIFEST, Tensor, mismatch
 from ._shard import Box, Shard, common_runs
 from ._station import Station
@@ -309,7 +308,7 @@ def _read_row(row: Any) -> _Row:
 
 
 def _text(slot: Slot | None) -> str | None:
-    return None if slot is None else base64.b64encode(bytes(slot)).decode()
+    return None if slot is None else text_of(bytes(slot))
 
 
 def _key(name: str, rank: int) -> str:

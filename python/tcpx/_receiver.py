@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from . import errors
 from ._chain import BRIEF, LOOK, TICK, Member, Report, cancelled, peer_gone, reason_of, said_in, timed_out
 from ._feed import Table
+from ._foreign import text_of
 from ._manifest import SHORTEST_PIECE, Manifest, Tensor, mismatch, total_of
 from ._station import SHORT, Mail
 from .connection import Connection
@@ -194,8 +194,7 @@ class Receiver(Member):
                     return
                 self._connection_before = connection
                 self._table = table = Table(connection, self.tensors, SHORT - len(has))
-            told = base64.b64encode(has).decode()
-            self.station.tell(connection, self.round, "feed", table=table.parcel.said, has=told, link=link)
+            self.station.tell(connection, self.round, "feed", table=table.parcel.said, has=text_of(has), link=link)
         except Error:
             pass  # the source notices that nothing comes, or that the rank is gone
 

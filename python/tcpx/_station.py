@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import ctypes
 import json
 import random
@@ -14,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._foreign import data_of, integer, items, json_of, reading, slot_of, text
+from ._foreign import data_of, integer, items, json_of, reading, slot_of, text, text_of
 from .connection import Connection
 from .endpoint import Endpoint, Notification
 from .errors import Error, NotFound, PeerGone
@@ -44,16 +43,12 @@ class Parcel:
 
     def __init__(self, data: bytes, owner: Connection | Endpoint, short: int = SHORT) -> None:
         self.slot = None if len(data) <= short else owner.advertise(ctypes.create_string_buffer(data, len(data)))
-        self.said = _text_of(data) if self.slot is None else [_text_of(bytes(self.slot))]
+        self.said = text_of(data) if self.slot is None else [text_of(bytes(self.slot))]
 
     @staticmethod
     def read(said: Any) -> memoryview | Slot:
         """The bytes, or where they are to be read from."""
         return slot_of(*items(said, 1)) if isinstance(said, list) else memoryview(data_of(said))
-
-
-def _text_of(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 #: What messages say, by their kind; see `tcpx._chain`.
