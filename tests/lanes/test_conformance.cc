@@ -20,20 +20,8 @@ const Way kWays[] = {
 
 class LaneConformance : public ::testing::TestWithParam<Way> {
  protected:
-  using Parts = TwoEnds::Parts;
   static constexpr size_t kMemory = TwoEnds::kMemory;
 
-  /// Parts that do not overlap, in no order, so many bytes together.
-  Parts random_parts(size_t bytes, size_t longest) {
-    Parts parts;
-    for (size_t at = 0; at < bytes;) {
-      const size_t part = std::min(bytes - at, 1 + random_() % longest);
-      parts.emplace_back(at, part);
-      at += part;
-    }
-    std::shuffle(parts.begin(), parts.end(), random_);
-    return parts;
-  }
   static Bytes contents(const TwoEnds::End& end, const Parts& parts) {
     Bytes all;
     for (const auto& [offset, bytes] : parts)
@@ -59,8 +47,8 @@ TEST_P(LaneConformance, AllOfAnyRangesArrives) {
   TwoEnds ends(GetParam());
   for (uint64_t number = 1; number <= 12; ++number) {
     const size_t bytes = 1 + random_() % kMemory;
-    const Parts from = random_parts(bytes, number % 2 == 0 ? kMemory : 4'000),
-                to = random_parts(bytes, number % 3 == 0 ? kMemory : 7'000);
+    const Parts from = random_parts(bytes, number % 2 == 0 ? kMemory : 4'000, random_),
+                to = random_parts(bytes, number % 3 == 0 ? kMemory : 7'000, random_);
     fill(ends.sender);
     fill(ends.receiver);
     ASSERT_TRUE(ends.begin(from, to, number).is_ok());
@@ -226,7 +214,8 @@ TEST_P(LaneConformance, WantOfMemoryAtEachPlace) {
     for (const TwoEnds::End* end : {&ends.sender, &ends.receiver}) EXPECT_LE(end->ended.size(), 1u);
     const auto well = [](const TwoEnds::End& end) { return end.ended.size() == 1 && end.ended[0].status.is_ok(); };
     if (well(ends.receiver)) {
-      EXPECT_TRUE(contents(ends.sender, {{0, 50'000}, {60'000, 50'000}}) == contents(ends.receiver, {{7, 30'000}, {90'000, 70'000}}));
+      EXPECT_TRUE(contents(ends.sender, {{0, 50'000}, {60'000, 50'000}}) ==
+                  contents(ends.receiver, {{7, 30'000}, {90'000, 70'000}}));
     }
     EXPECT_TRUE(refused || (well(ends.sender) && well(ends.receiver)));
   }

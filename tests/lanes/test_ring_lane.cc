@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "tests/lanes/parts.h"
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/wait_until.h"
 
@@ -46,35 +47,10 @@ class RingLanes : public ::testing::TestWithParam<Setup> {
     std::span<std::byte> bytes;  ///< for the test
   };
 
-  std::vector<HeldRange> ranges(MemoryId id, const Memory& memory, const std::vector<std::pair<size_t, size_t>>& parts) {
-    std::vector<HeldRange> held;
-    for (const auto& [offset, bytes] : parts)
-      held.push_back({registry_.use(id, memory.data + offset, bytes).value(), memory.data + offset, bytes});
-    return held;
+  std::vector<HeldRange> ranges(MemoryId id, const Memory& memory, const Parts& parts) {
+    return hold(registry_, id, memory.data, parts);
   }
-  /// Parts of the memory that do not overlap, in no order, so many bytes together.
-  std::vector<std::pair<size_t, size_t>> random_parts(size_t bytes, size_t longest) {
-    std::vector<std::pair<size_t, size_t>> parts;
-    for (size_t at = 0; at < bytes;) {
-      const size_t part = std::min(bytes - at, 1 + random_() % longest);
-      parts.emplace_back(at, part);
-      at += part;
-    }
-    std::shuffle(parts.begin(), parts.end(), random_);
-    return parts;
-  }
-  static std::unique_ptr<Job> job(std::vector<HeldRange> held, uint64_t number) {
-    struct Holding : Job {
-      std::vector<HeldRange> held;
-    };
-    auto job = std::make_unique<Holding>();
-    job->number = number;
-    for (const HeldRange& range : held) job->bytes += range.bytes;
-    job->held = std::move(held);
-    job->ranges = job->held;
-    return job;
-  }
-  static Bytes contents(const Memory& memory, const std::vector<std::pair<size_t, size_t>>& parts) {
+  static Bytes contents(const Memory& memory, const Parts& parts) {
     Bytes all;
     for (const auto& [offset, bytes] : parts) {
       const auto part = memory.bytes.subspan(offset, bytes);
@@ -132,12 +108,12 @@ INSTANTIATE_TEST_SUITE_P(, RingLanesOfGpus, ::testing::ValuesIn(kOfGpus), kName)
 TEST_P(RingLanes, AllOfAnyRangesArrives) {
   for (uint64_t round = 0; round < 8; ++round) {
     const size_t bytes = 1 + random_() % kMemory;
-    const auto out = random_parts(bytes, round % 2 == 0 ? 300'000 : 5'000),
-               in = random_parts(bytes, round % 3 == 0 ? 3'000'000 : 9'000);
+    const auto out = random_parts(bytes, round % 2 == 0 ? 300'000 : 5'000, random_),
+               in = random_parts(bytes, round % 3 == 0 ? 3'000'000 : 9'000, random_);
     fill(from_);
     fill(to_);
-    sender_->push(job(ranges(from_id_, from_, out), round));
-    receiver_->push(job(ranges(to_id_, to_, in), round));
+    sender_->push(job_on(ranges(from_id_, from_, out), round));
+    receiver_->push(job_on(ranges(to_id_, to_, in), round));
     ASSERT_TRUE(wait_until([&] {
       step();
       return sender_->ended() != nullptr && receiver_->ended() != nullptr;
@@ -156,8 +132,8 @@ TEST_P(RingLanes, SeveralAtOnceKeepTheirOrder) {
   constexpr size_t kCount = 8, kEach = kMemory / kCount;
   fill(from_);
   for (size_t i = 0; i < kCount; ++i) {
-    sender_->push(job(ranges(from_id_, from_, {{i * kEach, kEach}}), i));
-    receiver_->push(job(ranges(to_id_, to_, {{(kCount - 1 - i) * kEach, kEach}}), i));
+    sender_->push(job_on(ranges(from_id_, from_, {{i * kEach, kEach}}), i));
+    receiver_->push(job_on(ranges(to_id_, to_, {{(kCount - 1 - i) * kEach, kEach}}), i));
   }
   uint64_t ended = 0;
   ASSERT_TRUE(wait_until([&] {
@@ -175,9 +151,9 @@ TEST_P(RingLanes, SeveralAtOnceKeepTheirOrder) {
 
 TEST_P(RingLanes, AfterAFailureNothingIsTouched) {
   fill(from_);
-  sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
-  receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));  // more than the ring has: it cannot be over
-  receiver_->push(job(ranges(to_id_, to_, {{0, 1}}), 2));
+  sender_->push(job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  receiver_->push(job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));  // more than the ring has: it cannot be over
+  receiver_->push(job_on(ranges(to_id_, to_, {{0, 1}}), 2));
   ASSERT_TRUE(wait_until([&] {
     step();
     return ring_->read > 0;
@@ -206,8 +182,8 @@ TEST_P(RingLanes, AfterAFailureNothingIsTouched) {
 
 // Other links wait while short pieces are copied within a turn.
 TEST_P(RingLanesAtOnce, OneTurnIsShort) {
-  sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
-  receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
+  sender_->push(job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  receiver_->push(job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));
   while (ring_->written < BulkRing::kBytes) {
     const uint64_t before = ring_->written;
     ASSERT_TRUE(sender_->progress(now_));
@@ -227,7 +203,7 @@ TEST_P(RingLanesAtOnce, OneTurnIsShort) {
 TEST_P(RingLanes, AnEndThatWaitsForLongRests) {
   fill(from_);
   EXPECT_TRUE(sender_->rests(now_));
-  sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  sender_->push(job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
   EXPECT_FALSE(sender_->rests(now_));
   ASSERT_TRUE(wait_until([&] {
     (void)sender_->progress(now_ += std::chrono::milliseconds(1));
@@ -235,7 +211,7 @@ TEST_P(RingLanes, AnEndThatWaitsForLongRests) {
   })) << "the ring is full";
   EXPECT_EQ(ring_->written, BulkRing::kBytes);
   EXPECT_FALSE(sender_->idle());
-  receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
+  receiver_->push(job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));
   EXPECT_FALSE(receiver_->rests(now_));
   ASSERT_TRUE(wait_until([&] {
     (void)receiver_->progress(now_);
@@ -296,8 +272,8 @@ TEST_P(RingLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
   fill(from_);
   uint64_t ended = 0;
   for (uint64_t i = 0; i < kCount; ++i) {
-    sender_->push(job(ranges(from_id_, from_, {{i * 20, 20}}), i));
-    receiver_->push(job(ranges(to_id_, to_, {{i * 30, 20}}), i));
+    sender_->push(job_on(ranges(from_id_, from_, {{i * 20, 20}}), i));
+    receiver_->push(job_on(ranges(to_id_, to_, {{i * 30, 20}}), i));
   }
   for (int i = 0; i < 20; ++i) step();
   EXPECT_EQ(memory_.most_at_once(), RingLane::kMaxGpuPieces);
@@ -313,8 +289,8 @@ TEST_P(RingLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
 
 TEST_P(RingLanesOfGpus, AFailureOfTheGpuEndsIt) {
   RingLane& of_gpu = GetParam().from == kGpu ? *sender_ : *receiver_;
-  sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
-  receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
+  sender_->push(job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  receiver_->push(job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));
   step();
   memory_.break_copies();
   ASSERT_TRUE(wait_until([&] {

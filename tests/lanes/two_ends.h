@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lanes/lanes.h"
+#include "tests/lanes/parts.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
@@ -35,9 +36,6 @@ class TwoEnds {
  public:
   static constexpr size_t kMemory = 300'000;
 
-  struct HeldJob final : Job {
-    std::vector<HeldRange> held;
-  };
   struct Ended {
     uint64_t number = 0;
     bool received = false;
@@ -50,7 +48,7 @@ class TwoEnds {
     ControlStream stream;
     HostPeer host;
     std::unique_ptr<Lanes> lanes;
-    std::map<uint64_t, std::pair<std::unique_ptr<HeldJob>, Packing>> offered;  // until the Go, with the best way of the offer
+    std::map<uint64_t, std::pair<std::unique_ptr<Job>, Packing>> offered;  // until the Go, with the best way of the offer
     std::vector<Ended> ended;
     std::vector<Packing> gone;  // ways that Gos of the peer have named
     Bytes memory = Bytes(kMemory);
@@ -122,19 +120,8 @@ class TwoEnds {
     for (int i = 0; i < 1000 && !(sender.lanes->closed() && receiver.lanes->closed()); ++i) step();
   }
 
-  /// Parts of an end's memory: offset and length.
-  using Parts = std::vector<std::pair<size_t, size_t>>;
-  std::unique_ptr<HeldJob> job(End& end, const Parts& parts, uint64_t number, bool of_peer) {
-    auto job = std::make_unique<HeldJob>();
-    for (const auto& [offset, bytes] : parts) {
-      std::byte* const data = end.memory.data() + offset;
-      job->held.emplace_back(registry_.use(end.region, data, bytes).value(), data, bytes);
-      job->bytes += bytes;
-    }
-    job->ranges = job->held;
-    job->number = number;
-    job->of_peer = of_peer;
-    return job;
+  std::unique_ptr<Job> job(End& end, const Parts& parts, uint64_t number, bool of_peer) {
+    return job_on(hold(registry_, end.region, end.memory.data(), parts), number, of_peer);
   }
   /// The sender offers, the receiver takes and, sooner or later, says Go. The one who takes has been asked by the peer.
   /// @return the error of the end that could not
@@ -142,7 +129,6 @@ class TwoEnds {
     auto sent = job(sender, from, number, false), received = job(receiver, to, number, true);
     TCPX_ASSIGN_OR_RETURN(const Offer offer, sender.lanes->offer(sent->ranges, sent->bytes));
     Packing over_network = offer.packing;
-    if (over_network == Packing::kWhole && to.size() > 1) over_network = Packing::kPacked;
     if (over_network == Packing::kRanges && lengths(from) != lengths(to)) over_network = Packing::kPacked;
     const WireArray<WireSource> sources(offer.sources);
     const Packing best = way_on_host(sources);
