@@ -44,6 +44,7 @@ void DataReceiver::tell_posted(LocalOperation& local) {
 Status DataReceiver::on(const SendFrame& frame) {
   if (frame.bytes == 0) return unexpected(frame, "a send of nothing that is not inline");
   if (frame.begun && !link_.eager) return unexpected(frame, kNotEager);
+  TCPX_RETURN_IF_ERROR(link_.lanes.check(frame.offers, frame.bytes));
   const Charge charge = charge_of(frame);
   TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
   return take_in({.number = frame.operation,
@@ -51,7 +52,7 @@ Status DataReceiver::on(const SendFrame& frame) {
                   .packing = frame.packing,
                   .begun = frame.begun,
                   .lengths = frame.lengths.to_vector(),
-                  .sources = frame.sources.to_vector(),
+                  .offers = {frame.offers.raw().begin(), frame.offers.raw().end()},
                   .data = {},
                   .notify = message_of(frame.notify, link_.id),
                   .charge = charge},
@@ -65,7 +66,7 @@ Status DataReceiver::on(const SendDataFrame& frame) {
                   .bytes = frame.data.size(),
                   .with_data = true,
                   .lengths = {},
-                  .sources = {},
+                  .offers = {},
                   .data = {},
                   .notify = message_of(frame.notify, link_.id),
                   .charge = charge},
@@ -110,14 +111,13 @@ void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const
   }
   Packing packing = arrival.packing;
   if (packing == Packing::kRanges && lengths_of(operation.ranges) != arrival.lengths) packing = Packing::kPacked;
-  const WireArray<WireSource> sources(arrival.sources);
-  const auto way = link_.lanes.take(operation.ranges, sources, packing);
-  if (!way.is_ok()) {
-    refuse_arrival(arrival, way.status());
-    return book_.finish(local, way.status());
+  GoFrame go{.operation = arrival.number};
+  if (Status taken = link_.lanes.take(operation.ranges, arrival.offers, packing, go); !taken.is_ok()) {
+    refuse_arrival(arrival, taken);
+    return book_.finish(local, std::move(taken));
   }
   keep_notify(local, std::move(arrival.notify), arrival.charge);
-  receive(local, sources, {.operation = arrival.number, .packing = *way});
+  receive(local, arrival.offers, go);
 }
 
 // The send may already be done at the peer, so it cannot be refused. It only has to match what was posted.
@@ -185,17 +185,17 @@ Status DataReceiver::on(const ReadyFrame& frame) {
   const Operation& operation = *local.operation;
   if (operation.kind != OperationKind::kRead || local.phase() != Phase::kOffered || operation.bytes == 0)
     return unexpected(frame, "not asked for");
-  if (!frame.sources.empty() && frame.bytes != operation.bytes)
-    return unexpected(frame, "another number of bytes than asked for");
+  TCPX_RETURN_IF_ERROR(link_.lanes.check(frame.offers, operation.bytes));
   const bool must_pack = frame.packing == Packing::kPacked;
-  const auto way = link_.lanes.take(operation.ranges, frame.sources,
-                                    must_pack ? Packing::kPacked : preferred_packing(operation.ranges, operation.bytes));
-  if (!way.is_ok()) {
+  GoFrame go{.operation = frame.operation, .of_read = true};
+  Status taken = link_.lanes.take(operation.ranges, frame.offers,
+                                  must_pack ? Packing::kPacked : preferred_packing(operation.ranges, operation.bytes), go);
+  if (!taken.is_ok()) {
     link_.stream->send(CancelFrame{.operation = frame.operation});
-    book_.finish(local, way.status());
+    book_.finish(local, std::move(taken));
     return Status::ok();
   }
-  receive(local, frame.sources, {.operation = frame.operation, .of_read = true, .packing = *way});
+  receive(local, frame.offers, go);
   return Status::ok();
 }
 
@@ -241,8 +241,8 @@ Status DataReceiver::take_begun(const ReadyFrame& frame) {
   return Status::ok();
 }
 
-void DataReceiver::receive(LocalOperation& local, const WireArray<WireSource>& sources, const GoFrame& go) {
-  start_moving(local, go.packing, [&](auto job) { link_.lanes.receive(std::move(job), sources, go); });
+void DataReceiver::receive(LocalOperation& local, const WireOffers& offers, const GoFrame& go) {
+  start_moving(local, go.packing, [&](auto job) { link_.lanes.receive(std::move(job), offers, go); });
 }
 
 void DataReceiver::take_data(LocalOperation& local, std::span<const std::byte> data) {

@@ -65,7 +65,7 @@ class DataReceiver {
   Status take_begun(const ReadyFrame& frame);
   void refuse_arrival(const Arrival& arrival, const Status& why);
   void take_data(LocalOperation& local, std::span<const std::byte> data);
-  void receive(LocalOperation& local, const WireArray<WireSource>& sources, const GoFrame& go);
+  void receive(LocalOperation& local, const WireOffers& offers, const GoFrame& go);
   void keep_notify(LocalOperation& local, std::unique_ptr<NotifyMsg> notify, const Charge& charge);
 
   LinkContext& link_;

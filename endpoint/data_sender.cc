@@ -97,9 +97,9 @@ Status DataSender::on(const GoFrame& frame) {
       return Status::ok();
     }
   }
-  const std::string_view objection = link_.lanes.objection_to(frame.packing, local.operation->ranges, way_on_host(local.sources));
+  const std::string_view objection = link_.lanes.objection_to(frame, local.operation->ranges, local.ways);
   if (!objection.empty()) return unexpected(frame, objection);
-  start_moving(local, frame.packing, [this](auto job) { link_.lanes.send(std::move(job), false); });
+  start_moving(local, frame.packing, [&](auto job) { link_.lanes.send(std::move(job), frame); });
   return Status::ok();
 }
 

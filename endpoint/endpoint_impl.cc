@@ -191,28 +191,29 @@ Status Endpoint::Impl::deregister(MemoryId id, Deadline deadline) {
   if (!removed.is_ok() && removed.status().code() == Code::kTimeout && fail_links_that_serve(id))
     removed = remove_region(id, Deadline::after(kGrace));
   if (removed.is_ok() && *removed) {
-    std::vector<ServedLinks::Mapped> mapped;
+    const MemoryId region = (*removed)->id;
+    std::vector<ServedLinks::Holder> holders;
     {
       const ProgressEngine::Lock lock(engine_);
-      mapped = engine_.links().forget((*removed)->id);
+      holders = engine_.links().forget(region);
     }
-    wait_until_unmapped(std::move(mapped));
+    wait_until_unmapped(std::move(holders), region);
   }
   return removed.status();
 }
 
 // Memory that a peer maps is not really free when the application frees it. A running peer unmaps it in less than a millisecond, unless
 // one of its own kernels delays that.
-void Endpoint::Impl::wait_until_unmapped(std::vector<ServedLinks::Mapped> mapped) {
+void Endpoint::Impl::wait_until_unmapped(std::vector<ServedLinks::Holder> holders, MemoryId region) {
   const Deadline deadline = Deadline::after(kUnmapping);
   Backoff backoff(engine_.cores());
-  while (!mapped.empty() && !deadline.expired()) {
+  while (!holders.empty() && !deadline.expired()) {
     if (config_.progress_thread) std::this_thread::sleep_for(std::chrono::microseconds(50));
     engine_.help(backoff);
     const ProgressEngine::Lock lock(engine_);
-    engine_.links().look_at(mapped);
+    engine_.links().look_at(holders, region);
   }
-  for (const ServedLinks::Mapped& one : mapped) {
+  for (const ServedLinks::Holder& one : holders) {
     log(LogLevel::kWarning, "deregister memory: the peer of connection ", static_cast<uint64_t>(one.conn),
         " has not unmapped it after ", kUnmapping.count() / 1'000'000, " ms: the freed GPU memory stays taken until it has");
   }

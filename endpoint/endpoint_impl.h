@@ -93,7 +93,7 @@ class Endpoint::Impl {
   Status order(Operation& operation, const SubmitOptions& options);
   Result<std::optional<Region>> remove_region(MemoryId id, Deadline deadline);
   bool fail_links_that_serve(MemoryId region);
-  void wait_until_unmapped(std::vector<ServedLinks::Mapped> mapped);
+  void wait_until_unmapped(std::vector<ServedLinks::Holder> holders, MemoryId region);
 
   const EndpointConfig config_;  // with values from the environment filled in
   EndpointParts parts_;

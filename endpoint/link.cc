@@ -73,7 +73,6 @@ bool Link::progress(bool readable) {
   advanced |= peer_.progress();
   fail_if_broken();
   advanced |= progress_lanes();
-  if (reads()) advanced |= context_.lanes.tell_gone();
   advanced |= context_.deliver_kept();
   if (reads()) advanced |= context_.size_windows();
   if (context_.now >= local_.next_deadline()) end_late();
@@ -99,7 +98,7 @@ void Link::fail_if_broken() {
 bool Link::needs_polling() const {
   if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
   return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || peer_.waits() ||
-         context_.lanes.has_gone() || !context_.notifications.empty() ||
+         context_.lanes.has_news() || !context_.notifications.empty() ||
          (context_.stream->backlog() > 0 && !context_.stream->is_shared());
 }
 
@@ -133,7 +132,7 @@ bool Link::progress_lanes() {
 }
 
 bool Link::move(Lane& lane) {
-  if (lane.idle() && lane.status().is_ok()) return false;
+  if (lane.idle() && !lane.has_news() && lane.status().is_ok()) return false;
   bool advanced = lane.progress(context_.now);
   if (!lane.status().is_ok() && reads()) fail(lane.status());
   for (; Job* const job = lane.ended(); lane.drop_ended()) {
@@ -232,10 +231,11 @@ bool Link::serves(MemoryId region) const {
   return context_.lanes.serves(region) || peer_.serves(region);
 }
 
-std::vector<uint64_t> Link::forget(MemoryId region) {
-  auto mapped = context_.lanes.forget(region);
-  if (!mapped.empty() && reads()) (void)flush();
-  return mapped;
+bool Link::forget(MemoryId region) {
+  context_.lanes.forget(region);
+  if (!peer_holds(region)) return false;
+  (void)flush();
+  return true;
 }
 
 ConnectionStats Link::stats() const {
@@ -297,10 +297,8 @@ Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> p
       return to<CreditFrame>(*this, header, payload);
     case ControlType::kNotify:
       return to<NotifyFrame>(*this, header, payload);
-    case ControlType::kShare:
-      return to<ShareFrame>(context_.lanes, header, payload);
-    case ControlType::kUnshare:
-      return to<UnshareFrame>(context_.lanes, header, payload);
+    case ControlType::kLane:
+      return to<LaneFrame>(context_.lanes, header, payload);
     case ControlType::kBye:
       return to<ByeFrame>(*this, header, payload);
     case ControlType::kBegin:

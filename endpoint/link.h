@@ -86,10 +86,10 @@ class Link final : private ControlSink {
 
   /// True when an operation of the peer uses the region.
   bool serves(MemoryId region) const;
-  /// Lets the lanes forget a region that nobody uses any more. @return shares of it that the peer has been told to unmap
-  std::vector<uint64_t> forget(MemoryId region);
-  /// True while the peer still maps a share that it was told to unmap.
-  bool is_mapped(uint64_t share) const { return reads() && context_.lanes.is_mapped(share); }
+  /// Lets the lanes forget a region that nobody uses any more. @return `peer_holds`
+  bool forget(MemoryId region);
+  /// True while the peer has not yet let go of a region that was forgotten.
+  bool peer_holds(MemoryId region) const { return reads() && context_.lanes.peer_holds(region); }
   ConnectionStats stats() const;
   std::string flight_record() const;
 

@@ -79,7 +79,7 @@ struct PeerJob final : Job {
   const std::vector<HeldRange> held;
   std::unique_ptr<NotifyMsg> notify;  ///< delivered here if the job ends well
   Charge charge;                      ///< given back at the end
-  Packing on_host = Packing::kWhole;  ///< read: way_on_host of the offer
+  WaySet ways = 0;                    ///< read: of the offer, besides the network
 };
 
 enum class LinkStage : uint8_t {

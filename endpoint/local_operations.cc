@@ -92,13 +92,14 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
     auto offer = link_.lanes.offer(operation.ranges, operation.bytes);
     if (!offer.is_ok()) return end_early(local, offer.status());
     local.packing = offer->packing;
-    local.sources = std::move(offer->sources);
+    local.offers = std::move(offer->others);
+    local.ways = offer->ways;
   } else if (is_for_offers(window) && link_.eager && operation.bytes > link_.peer.inline_bytes) {
     const auto prepared = link_.lanes.prepare_recv(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
     if (!prepared.is_ok()) return end_early(local, prepared.status());
     local.packing = *prepared;
   }
-  local.charge = charge_of(operation, window, local.packing, link_.peer.inline_bytes, local.sources.size());
+  local.charge = charge_of(operation, window, local.packing, link_.peer.inline_bytes, local.offers.size());
   WindowQueue::Waiter waiter{.operation = local.number(),
                              .charge = local.charge,
                              .sequence = {},
@@ -114,7 +115,7 @@ void LocalOperations::pass(LocalOperation& local) {
   const Operation& operation = *local.operation;
   if (!is_for_offers(local.charge.window)) return sender_.send_short(local);
   local.begun = sender_.may_begin(local);
-  announce(*link_.stream, operation, local.packing, local.sources, local.begun);
+  announce(*link_.stream, operation, local.packing, local.offers, local.begun);
   if (!local.begun) return local.enter(Phase::kOffered);
   start_moving(local, local.packing, [this](auto job) { link_.lanes.send_begun(std::move(job)); });
 }

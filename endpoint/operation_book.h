@@ -21,7 +21,8 @@ struct LocalOperation {
   TraceRange trace;
   Charge charge;                      ///< kWindow, kReadOut: its cost in the peer's window
   Packing packing = Packing::kWhole;  ///< of the offer or the posted receive
-  std::vector<WireSource> sources;    ///< kWindow, kOffered: of the offer
+  std::vector<std::byte> offers;      ///< kWindow, kOffered: WireOffers
+  WaySet ways = 0;                    ///< those of `offers`
   bool begun = false;                 ///< send, write: begun without a Go. Receive: a Posted was sent, so its send may begin
   uint32_t jobs = 0;                  ///< jobs that lanes have
   bool answered = false;              ///< send, write: the peer's answer came before the lane ended the job
@@ -38,7 +39,8 @@ struct LocalOperation {
   void begin_again() {
     charge = {};
     packing = Packing::kWhole;
-    sources.clear();
+    offers.clear();
+    ways = 0;
     begun = false;
     jobs = 0;
     answered = false;

@@ -10,7 +10,7 @@ std::optional<NotifyText> notify_of(const Operation& operation) {
 }
 
 template <ControlType type>
-void say(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources, bool begun,
+void say(ControlStream& stream, const Operation& operation, Packing packing, const WireOffers& offers, bool begun,
          std::span<const std::byte> data = {}) {
   std::vector<uint64_t> lengths;
   if (type == ControlType::kSend && packing == Packing::kRanges) lengths = lengths_of(operation.ranges);
@@ -21,18 +21,18 @@ void say(ControlStream& stream, const Operation& operation, Packing packing, con
                                    .begun = begun,
                                    .lengths = lengths,
                                    .ranges = operation.remote,
-                                   .sources = sources,
+                                   .offers = offers,
                                    .notify = notify_of(operation),
                                    .data = data});
 }
 
 }  // namespace
 
-void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources,
+void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireOffers& offers,
               bool begun) {
   if (operation.kind == OperationKind::kRead) return say<ControlType::kRead>(stream, operation, packing, {}, false);
-  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWrite>(stream, operation, packing, sources, begun);
-  say<ControlType::kSend>(stream, operation, packing, sources, begun);
+  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWrite>(stream, operation, packing, offers, begun);
+  say<ControlType::kSend>(stream, operation, packing, offers, begun);
 }
 
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data) {
@@ -41,12 +41,12 @@ void send_with_data(ControlStream& stream, const Operation& operation, std::span
   say<ControlType::kSendData>(stream, operation, Packing::kWhole, {}, false, data);
 }
 
-Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t sources) {
+Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t offer_bytes) {
   const bool reads = operation.kind == OperationKind::kRead;
   const bool in_frame = reads ? operation.bytes <= peer_inline_bytes : !is_for_offers(window);
   const bool by_range = window == Window::kSendOffers && packing == Packing::kRanges;
   return {window, window_cost(window, in_frame ? operation.bytes : 0, by_range ? operation.ranges.size() : 0,
-                              operation.remote.size(), size_of(notify_of(operation)), sources)};
+                              operation.remote.size(), size_of(notify_of(operation)), offer_bytes)};
 }
 
 Charge charge_of(const NotifyText& notify) {

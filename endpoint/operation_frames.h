@@ -14,9 +14,9 @@
 namespace tcpx {
 
 /// Sends the frame that offers a long send or write, or asks for a read. Not for a receive.
-/// @param sources of a send or write; may be empty
+/// @param offers of a send or write; may be empty
 /// @param begun as OperationFrame::begun
-void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources, bool begun);
+void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireOffers& offers, bool begun);
 /// Sends a short send or write together with its data.
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data);
 
@@ -26,8 +26,8 @@ inline size_t size_of(const std::optional<NotifyText>& notify) {
 }
 /// Cost of the frame of `announce` (with a window for offers) or of `send_with_data`.
 /// @param peer_inline_bytes longest read that the peer answers with its data, which it holds meanwhile
-/// @param sources number of sources in the frame
-Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t sources);
+/// @param offer_bytes of the offers in the frame
+Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t offer_bytes);
 /// Cost of a frame of the peer. @param answer_bytes data of a short read, which this end holds until it has answered
 template <ControlType type>
 Charge charge_of(const OperationFrame<type>& frame, uint64_t answer_bytes = 0) {
@@ -36,7 +36,7 @@ Charge charge_of(const OperationFrame<type>& frame, uint64_t answer_bytes = 0) {
                              : type == ControlType::kWriteData ? Window::kRest
                                                                : Window::kRestOffers;
   return {kWindow, window_cost(kWindow, frame.data.size() + answer_bytes, frame.lengths.size(), frame.ranges.size(),
-                               size_of(frame.notify), frame.sources.size())};
+                               size_of(frame.notify), frame.offers.raw().size())};
 }
 Charge charge_of(const NotifyText& notify);
 

@@ -82,6 +82,7 @@ Result<std::optional<SlotId>> PeerOperations::take(const ControlHeader& header, 
   auto looked_up = look_up(frame.ranges, !kReads, busy);
   if constexpr (Frame::kType == ControlType::kWrite) {
     if (frame.begun && !link_.eager) return unexpected(frame, kNotEager);
+    TCPX_RETURN_IF_ERROR(link_.lanes.check(frame.offers, frame.bytes));
     if (frame.begun && frame.bytes > 0 && (busy || !looked_up.is_ok())) {
       let_go_by(frame, busy ? Charge{} : charge);
       if (!looked_up.is_ok()) {
@@ -125,18 +126,19 @@ Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ran
   if (ranges.empty()) return unexpected(frame, "an empty write that is not inline");
   auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
   job->notify = message_of(frame.notify, link_.id);
-  const auto way = link_.lanes.take(job->held, frame.sources, frame.packing);
-  if (way.is_ok()) job->packing = *way;
-  if (frame.begun && way.is_ok() && *way == frame.packing) {
+  GoFrame go{.operation = frame.operation};
+  const Status taken = link_.lanes.take(job->held, frame.offers, frame.packing, go);
+  if (frame.begun && taken.is_ok() && go.packing == frame.packing) {
+    job->packing = go.packing;
     link_.lanes.receive_begun(std::move(job));
     return Status::ok();
   }
-  if (frame.begun) let_go_by(frame, way.is_ok() ? Charge{} : charge);
-  if (!way.is_ok()) {
-    frame.begun ? link_.answer(frame.operation, way.status()) : link_.refuse(frame.operation, charge, way.status());
+  if (frame.begun) let_go_by(frame, taken.is_ok() ? Charge{} : charge);
+  if (!taken.is_ok()) {
+    frame.begun ? link_.answer(frame.operation, taken) : link_.refuse(frame.operation, charge, taken);
     return Status::ok();
   }
-  link_.lanes.receive(std::move(job), frame.sources, {.operation = frame.operation, .packing = *way});
+  link_.lanes.receive(std::move(job), frame.offers, go);
   return Status::ok();
 }
 
@@ -182,27 +184,26 @@ Status PeerOperations::begin_long(const ReadFrame& frame, std::vector<HeldRange>
     link_.lanes.send_begun(std::move(job));
     return Status::ok();
   }
-  // No window bounds the Ready frames with their sources, so a peer that asks for much and reads little gets it over the network.
+  // No window bounds the Ready frames with their offers, so a peer that asks for much and reads little gets it over the network.
   const bool crowded = link_.stream->backlog() >= kCrowdedBytes;
   const auto offer = or_refuse(link_.lanes.offer(ranges, frame.bytes, !crowded), frame.operation, charge);
   if (!offer) return Status::ok();
   auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
-  job->on_host = way_on_host(offer->sources);
+  job->ways = offer->ways;
   reads_.emplace(frame.operation, std::move(job));
   link_.stream->send(
-      ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = offer->packing, .sources = offer->sources});
+      ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = offer->packing, .offers = offer->others});
   return Status::ok();
 }
 
 Status PeerOperations::on(const GoFrame& frame) {
   const auto found = reads_.find(frame.operation);
   if (found == reads_.end()) return unexpected(frame, "no such read");
-  const std::string_view objection = link_.lanes.objection_to(frame.packing, found->second->held, found->second->on_host);
+  const std::string_view objection = link_.lanes.objection_to(frame, found->second->held, found->second->ways);
   if (!objection.empty()) return unexpected(frame, objection);
   std::unique_ptr<PeerJob> job = std::move(found->second);
   reads_.erase(found);
-  job->packing = frame.packing;
-  link_.lanes.send(std::move(job), true);
+  link_.lanes.send(std::move(job), frame);
   return Status::ok();
 }
 

@@ -29,7 +29,7 @@ struct Arrival {
   bool with_data = false;
   bool begun = false;
   std::vector<uint64_t> lengths;
-  std::vector<WireSource> sources;
+  std::vector<std::byte> offers;  // WireOffers
   std::vector<std::byte> data;
   std::unique_ptr<NotifyMsg> notify;
   Charge charge;

@@ -256,20 +256,20 @@ bool ServedLinks::fail_those_that_serve(MemoryId region) {
   return any;
 }
 
-std::vector<ServedLinks::Mapped> ServedLinks::forget(MemoryId region) {
-  std::vector<Mapped> mapped;
+std::vector<ServedLinks::Holder> ServedLinks::forget(MemoryId region) {
+  std::vector<Holder> holders;
   for (auto& [id, served] : links_) {
-    attend(*served.link, [&mapped, region, &link = *served.link, conn = id, number = served.number] {
-      for (const uint64_t share : link.forget(region)) mapped.push_back({conn, number, share});
+    attend(*served.link, [&holders, region, &link = *served.link, conn = id, number = served.number] {
+      if (link.forget(region)) holders.push_back({conn, number});
     });
   }
-  return mapped;
+  return holders;
 }
 
-void ServedLinks::look_at(std::vector<Mapped>& mapped) {
-  std::erase_if(mapped, [this](const Mapped& one) {
+void ServedLinks::look_at(std::vector<Holder>& holders, MemoryId region) {
+  std::erase_if(holders, [&](const Holder& one) {
     const Served* const served = find(one.conn, one.link);
-    return served == nullptr || !served->link->is_mapped(one.share);
+    return served == nullptr || !served->link->peer_holds(region);
   });
 }
 

@@ -68,16 +68,15 @@ class ServedLinks {
 
   /// Fails the links whose peers use the region. @return false: there is no such link
   bool fail_those_that_serve(MemoryId region);
-  /// Memory that a peer maps and has been told to unmap.
-  struct Mapped {
+  /// A link whose peer still maps memory that it has been told to unmap.
+  struct Holder {
     ConnId conn;
     uint64_t link;  ///< number of the link
-    uint64_t share;
   };
-  /// Gives back the region's registrations with plugins. Call before the application may free it. @return what peers still map of it
-  std::vector<Mapped> forget(MemoryId region);
-  /// Removes the entries that peers no longer map.
-  void look_at(std::vector<Mapped>& mapped);
+  /// Gives back the region's registrations with plugins. Call before the application may free it. @return those who still map it
+  std::vector<Holder> forget(MemoryId region);
+  /// Removes those whose peers have let go of it.
+  void look_at(std::vector<Holder>& holders, MemoryId region);
 
   bool empty() const { return links_.empty(); }
   /// Why the connection takes nothing any more.

@@ -115,7 +115,7 @@ class WindowQueue {
 // whole, this end asks for a larger one.
 inline constexpr uint64_t kMaxNotifyBytes = kMaxNotifyNameBytes + kMaxNotifyTextBytes;
 inline constexpr uint64_t kLongestSendOffer =
-    window_cost(Window::kSendOffers, 0, kMaxWireRanges, 0, kMaxNotifyBytes, kMaxWireSources);
+    window_cost(Window::kSendOffers, 0, kMaxWireRanges, 0, kMaxNotifyBytes, kMaxOfferBytes);
 static_assert(window_cost(Window::kSends, kMaxInlineBytes, 0, 0, kMaxNotifyBytes) + credit_step(Window::kSends) <=
               bytes_of(Window::kSends));
 static_assert(window_cost(Window::kRest, kMaxInlineBytes, 0, kMaxWireRanges, kMaxNotifyBytes) + credit_step(Window::kRest) <=
@@ -123,7 +123,7 @@ static_assert(window_cost(Window::kRest, kMaxInlineBytes, 0, kMaxWireRanges, kMa
 static_assert(kLongestSendOffer + WindowQueue::kLateSendBytes + credit_step(Window::kSendOffers) <=
               bytes_of(Window::kSendOffers));
 static_assert(kLongestSendOffer + credit_step(Window::kSendOffers) <= WindowQueue::kLateSendBytes);
-static_assert(window_cost(Window::kRestOffers, kMaxInlineBytes, 0, kMaxWireRanges, kMaxNotifyBytes, kMaxWireSources) +
+static_assert(window_cost(Window::kRestOffers, kMaxInlineBytes, 0, kMaxWireRanges, kMaxNotifyBytes, kMaxOfferBytes) +
                   credit_step(Window::kRestOffers) <=
               bytes_of(Window::kRestOffers));
 

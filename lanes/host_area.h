@@ -37,7 +37,6 @@ struct BulkRing {
   static constexpr size_t kBytes = size_t{4} << 20;
   alignas(64) std::atomic<uint64_t> written;  ///< bytes so far; only the sender stores
   alignas(64) std::atomic<uint64_t> read;     ///< bytes so far; only the receiver stores
-  alignas(64) std::atomic<uint64_t> pinned;   ///< not 0: the sender's GPU reaches the ring
   alignas(4096) std::byte bytes[kBytes];
 };
 

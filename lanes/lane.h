@@ -1,5 +1,5 @@
-// Lane: moves the bytes of jobs in one direction between two endpoints, in one of three ways: over the network, through a ring in
-// shared memory, or by copies out of the peer's memory.
+// Lane: moves the bytes of jobs in one direction between two endpoints, in one way. The sender's lane offers bytes with words that
+// only the receiver's lane understands; that one takes them or not.
 //
 // The n-th Go for a lane is its n-th job at both ends. A job and its memory belong to the lane from `push` until `ended` returns the
 // job. The caller then reports the end and drops the job. Reporting can fail for want of memory; the job is then reported again.
@@ -10,16 +10,20 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/memory_registry.h"
 #include "base/shared_stream.h"
+#include "lanes/host_area.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
+#include "wire/control_stream.h"
 #include "wire/messages.h"
 
 namespace tcpx {
@@ -34,7 +38,7 @@ struct Job {
   uint64_t number = 0;                ///< of the operation, given by the end that started it
   bool of_peer = false;               ///< the peer started the operation
   std::span<const HeldRange> ranges;  ///< kept alive by the operation until the job has ended
-  Packing packing = Packing::kWhole;
+  Packing packing = Packing::kWhole;  ///< over the network
   uint64_t bytes = 0;
   std::vector<uint64_t> unwanted;  ///< receive without `ranges`: bytes of each range of the sender; they are discarded
   Status status;                   ///< how the job ended
@@ -48,12 +52,30 @@ inline bool is_of_peer(const Job& job, MemoryId region) {
 /// One thread at a time: the one that makes progress. The GPU must be current.
 class Lane {
  public:
-  explicit Lane(bool receives) : receives_(receives) {}
+  Lane(Way way, bool receives) : way_(way), receives_(receives) {}
   virtual ~Lane() = default;
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
+  Way way() const { return way_; }
   bool receives() const { return receives_; }
+
+  /// Sender: call before telling the peer of a transfer. @param words empty; gets what the receiver's lane needs to know
+  /// @return false: these bytes cannot go this way
+  virtual bool offer(std::span<const HeldRange> /*ranges*/, std::vector<std::byte>& /*words*/) { return false; }
+  /// Receiver: checks the words of an offer of so many bytes. @return kProtocol naming what a correct peer would not say
+  virtual Status check(std::span<const std::byte> /*words*/, uint64_t /*bytes*/) const { return Status::ok(); }
+  /// Receiver: true if offered bytes can come this way. @param words checked
+  virtual bool take(std::span<const HeldRange> /*to*/, std::span<const std::byte> /*words*/) { return false; }
+  /// Takes over a job: the sender when the peer's Go has come, the receiver after `take` was true. The job stays the caller's if this
+  /// throws.
+  /// @param words as `take` had them; empty at the sender @param go sent by the receiver before, unless its lane `sends_go`
+  virtual void push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) = 0;
+  /// Receiver: true if the lane itself sends the Go of a job, at its end.
+  virtual bool sends_go() const { return false; }
+
+  /// A message of the lane at the other end. @return kProtocol: a correct peer would not send it now
+  virtual Status on(const LaneFrame& frame) { return unexpected(frame.kType, frame.number, "this way has no messages"); }
   /// @return true when something advanced
   virtual bool progress(TimePoint now) = 0;
   /// The first job that has ended, well or badly; nothing touches its memory any more. Null: none.
@@ -76,6 +98,10 @@ class Lane {
   virtual bool serves(MemoryId region) const = 0;
   /// Call when the region will not be used again.
   virtual void forget(MemoryId /*region*/) {}
+  /// True while the peer has not yet let go of a region that was forgotten.
+  virtual bool peer_holds(MemoryId /*region*/) const { return false; }
+  /// True when `progress` has something to do although the lane is idle.
+  virtual bool has_news() const { return false; }
   /// True when the peer has moved something in shared memory that this end waits for. Costs no system call.
   virtual bool can_move() const { return false; }
   /// @return WakeFor bits: events for which the peer must wake this end, because it waits for them without looking
@@ -86,12 +112,27 @@ class Lane {
   virtual uint64_t chunks_in_flight() const { return 0; }
   virtual void add_to(ConnectionStats& /*stats*/) const {}
   virtual std::string flight_record() const = 0;
+  /// Call when the connection has ended and the lane is closed: it lets go of what both ends share.
+  /// @return memory whose unmapping may wait for the GPU
+  virtual MemoryBuffer close() { return {}; }
 
  protected:
   std::deque<std::unique_ptr<Job>> ended_;
 
  private:
+  const Way way_;
   const bool receives_;
 };
+
+/// What a lane between two endpoints of one host is made of. All must outlive it.
+struct LaneMaking {
+  HostPeer& host;
+  const PullParts& parts;
+  ControlStream& stream;
+  /// Gives a job of a receiving lane to the ring instead, with this Go. If that throws, the job stays the caller's.
+  std::function<void(std::unique_ptr<Job>&& job, GoFrame go)> to_ring;
+};
+/// Makes the lane at one end.
+using MakeLane = std::unique_ptr<Lane> (*)(const LaneMaking& making, bool receives);
 
 }  // namespace tcpx

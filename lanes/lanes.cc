@@ -3,7 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "lanes/pull/pull_lane.h"
+#include "lanes/ring/ring_lane.h"
+
 namespace tcpx {
+
+std::vector<std::pair<Way, MakeLane>>& ways_on_host() {
+  static std::vector<std::pair<Way, MakeLane>> ways{{Way::kPull, make_pull_lane}, {Way::kRing, make_ring_lane}};
+  return ways;
+}
 
 Lanes::Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, const LaneParts& net, HostPeer* host,
              const PullParts& on_host, ControlStream& stream, bool eager)
@@ -12,16 +20,35 @@ Lanes::Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, con
       stream_(stream),
       eager_(eager),
       net_send_(std::move(send), net),
-      net_recv_(std::move(recv), net),
-      ring_send_(bulk_ring(true), on_host, true),
-      ring_recv_(bulk_ring(false), on_host, false),
-      sources_(host, on_host.memory, stream, [this] { return ring_send_.reaches_gpu(); }),
-      pull_(host, on_host, stream, [this](std::unique_ptr<Job>&& job) { ring_recv_.push(std::move(job)); }) {}
+      net_recv_(std::move(recv), net) {
+  if (host == nullptr) return;
+  const LaneMaking making{*host, on_host_, stream, [this](std::unique_ptr<Job>&& job, GoFrame go) {
+                            go.way = Way::kRing;
+                            find(go.way, true)->push(std::move(job), {}, go);
+                            stream_.send(go);
+                          }};
+  for (const auto& [way, make] : ways_on_host()) {
+    for (const bool receives : {false, true}) all_.push_back(near_.emplace_back(make(making, receives)).get());
+  }
+}
+
+Lane* Lanes::find(Way way, bool receives) const {
+  const auto found = std::find_if(all_.begin(), all_.end(),
+                                  [&](const Lane* lane) { return lane->way() == way && lane->receives() == receives; });
+  return found == all_.end() ? nullptr : *found;
+}
 
 Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bool on_host) {
   Offer offer;
-  if (on_host) offer.sources = sources_.of(ranges);
-  if (!offer.sources.empty() && !declined_) {
+  std::vector<std::byte> words;
+  for (const auto& lane : near_) {
+    if (!on_host || lane->receives()) continue;
+    words.clear();
+    if (!lane->offer(ranges, words)) continue;
+    append_offer(lane->way(), words, offer.others);
+    offer.ways |= bit(lane->way());
+  }
+  if (offer.ways != 0 && !declined_) {
     offer.packing = Packing::kPacked;  // suits every memory
     return offer;
   }
@@ -29,36 +56,56 @@ Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bo
   return offer;
 }
 
-std::string_view Lanes::objection_to(Packing way, std::span<const HeldRange> ranges, Packing best) const {
+std::string_view Lanes::objection_to(const GoFrame& go, std::span<const HeldRange> ranges, WaySet offered) {
+  if (go.way != Way::kNetwork) return (offered & bit(go.way)) != 0 ? std::string_view() : kNotOffered;
   // Empty ranges were dropped at both ends, so both count the same.
-  if (way == Packing::kWhole && ranges.size() != 1) return kNoWholeVector;
-  if (is_on_host(way) && !is_offered(way, best)) return kNotOffered;
-  return way == Packing::kShared && !ring_send_.gives(ranges) ? kNotOffered : std::string_view();
+  return go.packing == Packing::kWhole && ranges.size() != 1 ? kNoWholeVector : std::string_view();
 }
 
-void Lanes::send(std::unique_ptr<Job> job, bool of_read) {
-  if (job->packing == Packing::kPulled) return pulled_.push(std::move(job));
-  if (job->packing == Packing::kShared) return ring_send_.push(std::move(job));
+void Lanes::send(std::unique_ptr<Job> job, const GoFrame& go) {
+  if (go.way != Way::kNetwork) return find(go.way, false)->push(std::move(job), {}, go);
   declined_ = host_ != nullptr;
+  job->packing = go.packing;
   // The sender's Begin fixes the place of the job in the order.
-  if (eager_) stream_.send(BeginFrame{.operation = job->number, .of_read = of_read});
-  net_send_.push(std::move(job));
+  if (eager_) stream_.send(BeginFrame{.operation = go.operation, .of_read = go.of_read});
+  net_send_.push(std::move(job), {}, go);
 }
 
-Result<Packing> Lanes::take(std::span<const HeldRange> to, const WireArray<WireSource>& sources, Packing over_network) {
-  if (pull_.can_pull(to, sources)) return Packing::kPulled;
-  if (ring_recv_.takes(to, sources)) return Packing::kShared;
+// Ways that only the peer has are none of this end's.
+Status Lanes::check(const WireOffers& offers, uint64_t bytes) const {
+  for (const auto& lane : near_) {
+    if (!lane->receives()) continue;
+    if (const auto words = offers.find(lane->way()); words) TCPX_RETURN_IF_ERROR(lane->check(*words, bytes));
+  }
+  return Status::ok();
+}
+
+Status Lanes::take(std::span<const HeldRange> to, const WireOffers& offers, Packing over_network, GoFrame& go) {
+  for (const auto& lane : near_) {
+    if (offers.empty() || !lane->receives()) continue;
+    const auto words = offers.find(lane->way());
+    if (!words || !lane->take(to, *words)) continue;
+    go.way = lane->way();
+    return Status::ok();
+  }
   if (over_network == Packing::kWhole && to.size() > 1) over_network = Packing::kPacked;
-  return net_recv_.prepare(to, over_network);
+  TCPX_ASSIGN_OR_RETURN(go.packing, net_recv_.prepare(to, over_network));
+  return Status::ok();
 }
 
 // Unless the connection is eager, the order of these Gos is the order of the jobs in the receiving lane here and in the sending lane
 // there. The lane gets the job last: if an allocation fails before that, nothing will touch the job's memory.
-void Lanes::receive(std::unique_ptr<Job> job, const WireArray<WireSource>& sources, const GoFrame& go) {
-  if (go.packing == Packing::kPulled) return pull_.push(std::move(job), sources, go);
-  stream_.send(go);
-  if (go.packing == Packing::kShared) return ring_recv_.push(std::move(job));
-  eager_ ? net_recv_.await(std::move(job), go.operation, go.of_read) : net_recv_.push(std::move(job));
+void Lanes::receive(std::unique_ptr<Job> job, const WireOffers& offers, const GoFrame& go) {
+  job->packing = go.packing;
+  Lane& lane = *find(go.way, true);
+  if (!lane.sends_go()) stream_.send(go);
+  if (eager_) return net_recv_.await(std::move(job), go.operation, go.of_read);
+  lane.push(std::move(job), offers.find(go.way).value_or(std::span<const std::byte>()), go);
+}
+
+Status Lanes::on(const LaneFrame& frame) {
+  if (Lane* const lane = find(frame.way, !frame.to_sender)) return lane->on(frame);
+  return unexpected(frame.kType, frame.number, "this end has no such lane");
 }
 
 bool Lanes::idle() const {
@@ -119,22 +166,29 @@ bool Lanes::serves(MemoryId region) const {
   return std::any_of(all_.begin(), all_.end(), [region](const Lane* lane) { return lane->serves(region); });
 }
 
-std::vector<uint64_t> Lanes::forget(MemoryId region) {
+void Lanes::forget(MemoryId region) {
   for (Lane* const lane : all_) lane->forget(region);
-  return sources_.forget(region);
+}
+
+bool Lanes::peer_holds(MemoryId region) const {
+  return std::any_of(all_.begin(), all_.end(), [region](const Lane* lane) { return lane->peer_holds(region); });
+}
+
+bool Lanes::has_news() const {
+  return std::any_of(all_.begin(), all_.end(), [](const Lane* lane) { return lane->has_news(); });
 }
 
 void Lanes::close() {
-  pull_.close();
   if (host_ == nullptr) return;
+  std::vector<MemoryBuffer> buffers;  // first the rings' pins for the GPU, then the rings
+  for (const auto& lane : near_) {
+    if (MemoryBuffer buffer = lane->close()) buffers.push_back(std::move(buffer));
+  }
   host_->process.reset();
   host_->files.reset();
-  std::vector<MemoryBuffer> buffers;  // first the rings' pins for the GPU, then the rings
-  buffers.push_back(ring_send_.close());
-  buffers.push_back(ring_recv_.close());
-  const bool is_pinned = buffers[0] || buffers[1];
+  const bool waits = !buffers.empty();
   buffers.push_back(host_->area.take_bulk_rings());
-  if (is_pinned) on_host_.unmapper.let_go(std::move(buffers));  // else unmapping them waits for nothing
+  if (waits) on_host_.unmapper.let_go(std::move(buffers));  // else unmapping them waits for nothing
 }
 
 }  // namespace tcpx

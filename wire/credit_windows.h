@@ -45,8 +45,8 @@ constexpr uint64_t window_cost(uint64_t bytes) {
 /// Cost of a frame that begins an operation: about the memory that the receiver needs for it.
 /// @param data_bytes of the message's data, or of the answer that carries a short read's data
 constexpr uint64_t window_cost(Window window, uint64_t data_bytes, size_t lengths, size_t ranges, size_t notify_bytes,
-                               size_t sources = 0) {
-  return window_cost(data_bytes + (is_for_offers(window) ? 192 : 0) + 8 * lengths + 32 * ranges + 24 * sources + notify_bytes);
+                               size_t offer_bytes = 0) {
+  return window_cost(data_bytes + (is_for_offers(window) ? 192 : 0) + 8 * lengths + 32 * ranges + offer_bytes + notify_bytes);
 }
 /// Bytes that a message takes from a window.
 struct Charge {

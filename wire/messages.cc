@@ -27,7 +27,7 @@ constexpr TypeRow kTypes[] = {{"send", kMaxControlPayloadBytes},
                               {"write with data", kMaxControlPayloadBytes},
                               {"read", kMaxControlPayloadBytes},
                               {"read data", kMaxInlineBytes},
-                              {"ready", kMaxWireSources * sizeof(WireSource)},
+                              {"ready", kMaxOfferBytes},
                               {"go", 0},
                               {"done", kMaxStatusTextBytes},
                               {"cancel", 0},
@@ -35,8 +35,7 @@ constexpr TypeRow kTypes[] = {{"send", kMaxControlPayloadBytes},
                               {"notify", sizeof(uint32_t) + kMaxNotifyNameBytes + kMaxNotifyTextBytes},
                               {"peer message", kMaxPeerMessageBytes},
                               {"bye", kMaxStatusTextBytes},
-                              {"share", sizeof(MemoryShare)},
-                              {"unshare", 0},
+                              {"lane message", kMaxLaneFrameBytes},
                               {"begin", 0},
                               {"posted", 0}};
 static_assert(std::size(kTypes) == kLastControlType);
@@ -57,6 +56,7 @@ bool has_begun(const ControlHeader& header) {
 struct HeaderFields {
   uint64_t operation = 0, value = 0, bytes = 0;
   Packing packing = Packing::kWhole;
+  Way way = Way::kNetwork;
   bool begun = false;
 };
 
@@ -67,7 +67,7 @@ void append_frame(std::vector<std::byte>& out, ControlType type, const HeaderFie
                              .version = kControlVersion,
                              .type = static_cast<uint8_t>(type),
                              .packing = static_cast<uint8_t>(fields.packing),
-                             .reserved_a = 0,
+                             .way = static_cast<uint8_t>(fields.way),
                              .flags = fields.begun ? kBegunFlag : uint16_t{0},
                              .payload_bytes = 0,
                              .checksum = 0,
@@ -94,6 +94,18 @@ std::string_view name_of(ControlType type) {
   return number >= 1 && number <= kLastControlType ? kTypes[number - 1].name : "unknown";
 }
 
+std::string name_of(Way way) {
+  switch (way) {
+    case Way::kNetwork:
+      return "network";
+    case Way::kPull:
+      return "pull";
+    case Way::kRing:
+      return "ring";
+  }
+  return concat("way ", static_cast<unsigned>(way));
+}
+
 Status check_header(const ControlHeader& header) {
   if (header.magic != kControlMagic) return bad(concat("it begins with ", Hex{header.magic}));
   if (header.version != kControlVersion) {
@@ -101,9 +113,8 @@ Status check_header(const ControlHeader& header) {
                   concat("the peer speaks control version ", header.version, ", this build speaks ", kControlVersion));
   }
   if (header.type == 0 || header.type > kLastControlType) return bad(concat("type ", header.type));
-  const bool is_go = header.type == static_cast<uint8_t>(ControlType::kGo);
-  if (header.packing > static_cast<uint8_t>(is_go ? Packing::kShared : Packing::kPacked))
-    return bad(concat("packing ", header.packing));
+  if (header.packing > static_cast<uint8_t>(Packing::kPacked)) return bad(concat("packing ", header.packing));
+  if (header.way >= kMaxWays) return bad(concat("way ", header.way));
   const TypeRow& type = kTypes[header.type - 1];
   if (header.payload_bytes > type.longest_payload)
     return bad(concat("a ", type.name, " frame with a payload of ", header.payload_bytes, " bytes"));
@@ -122,7 +133,7 @@ void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out) {
                [&] {
                  append_payload({.lengths = frame.lengths,
                                  .ranges = frame.ranges,
-                                 .sources = frame.sources,
+                                 .offers = frame.offers,
                                  .notify = frame.notify,
                                  .data = frame.data},
                                 out);
@@ -141,7 +152,7 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, O
            .begun = has_begun(header),
            .lengths = fields.lengths,
            .ranges = fields.ranges,
-           .sources = fields.sources,
+           .offers = fields.offers,
            .notify = fields.notify,
            .data = fields.data};
   return Status::ok();
@@ -173,30 +184,34 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, R
 void encode(const ReadyFrame& frame, std::vector<std::byte>& out) {
   append_frame(out, frame.kType,
                {.operation = frame.operation, .bytes = frame.bytes, .packing = frame.packing, .begun = frame.begun},
-               [&] { append(out, frame.sources.raw()); });
+               [&] { append(out, frame.offers.raw()); });
 }
 
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadyFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  if (payload.size() % sizeof(WireSource) != 0) return bad(concat("a ready with ", payload.size(), " bytes of sources"));
-  const WireArray<WireSource> sources(payload);
-  TCPX_RETURN_IF_ERROR(check_sources(header, sources));
+  TCPX_RETURN_IF_ERROR(check_offers(payload));
   frame = {.operation = header.operation,
            .bytes = header.bytes,
            .packing = packing_of(header),
            .begun = has_begun(header),
-           .sources = sources};
+           .offers = WireOffers(payload)};
   return Status::ok();
 }
 
 void encode(const GoFrame& frame, std::vector<std::byte>& out) {
   append_frame(out, frame.kType,
-               {.operation = frame.operation, .value = frame.of_read ? uint64_t{1} : 0, .packing = frame.packing});
+               {.operation = frame.operation,
+                .value = frame.of_read ? uint64_t{1} : 0,
+                .packing = frame.packing,
+                .way = frame.way});
 }
 
 Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, GoFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  frame = {.operation = header.operation, .of_read = header.value == 1, .packing = packing_of(header)};
+  frame = {.operation = header.operation,
+           .of_read = header.value == 1,
+           .way = static_cast<Way>(header.way),
+           .packing = packing_of(header)};
   return Status::ok();
 }
 
@@ -300,26 +315,20 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, P
   return Status::ok();
 }
 
-void encode(const ShareFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.share}, [&] { append(out, std::as_bytes(std::span(&frame.memory, 1))); });
+void encode(const LaneFrame& frame, std::vector<std::byte>& out) {
+  assert(frame.words.size() <= kMaxLaneFrameBytes);
+  append_frame(out, frame.kType,
+               {.operation = frame.number, .value = frame.what, .bytes = frame.to_sender ? uint64_t{1} : 0, .way = frame.way},
+               [&] { append(out, frame.words); });
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, ShareFrame& frame) {
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, LaneFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  if (payload.size() != sizeof frame.memory || header.operation <= kHostMemory || header.operation == kHiddenMemory)
-    return bad(concat("share ", header.operation, " of ", payload.size(), " bytes"));
-  frame.share = header.operation;
-  std::memcpy(&frame.memory, payload.data(), sizeof frame.memory);
-  return Status::ok();
-}
-
-void encode(const UnshareFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.share, .bytes = frame.gone ? uint64_t{1} : 0});
-}
-
-Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, UnshareFrame& frame) {
-  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  frame = {.share = header.operation, .gone = header.bytes != 0};
+  frame = {.way = static_cast<Way>(header.way),
+           .to_sender = header.bytes == 1,
+           .what = header.value,
+           .number = header.operation,
+           .words = payload};
   return Status::ok();
 }
 

@@ -7,14 +7,14 @@
 // the data sender, by the order in which it begins. The data receiver has the last word on how a transfer is packed.
 //
 //   header:          operation  value     bytes      packing   payload
-//   SendFrame        operation  sequence  bytes      packing   OperationCounts, lengths, sources, notification
+//   SendFrame        operation  sequence  bytes      packing   OperationCounts, lengths, offers, notification
 //   SendDataFrame    operation  sequence  of data    -         OperationCounts, notification, data
-//   WriteFrame       operation  -         bytes      packing   OperationCounts, ranges, sources, notification
+//   WriteFrame       operation  -         bytes      packing   OperationCounts, ranges, offers, notification
 //   WriteDataFrame   operation  -         of data    -         OperationCounts, ranges, notification, data
 //   ReadFrame        operation  -         bytes      packing   OperationCounts, ranges
 //   ReadDataFrame    operation  -         of data    -         data
-//   ReadyFrame       operation  -         bytes      packing   sources
-//   GoFrame          operation  of_read   -          packing   -
+//   ReadyFrame       operation  -         bytes      packing   offers
+//   GoFrame          operation  of_read   -          packing   -            (and `way`)
 //   BeginFrame       operation  of_read   -          -         -
 //   PostedFrame      -          sequence  bytes      packing   -
 //   DoneFrame        operation  code      -          -         text of the status; none when it is ok
@@ -22,8 +22,7 @@
 //   CreditFrame      window     size      bytes      -         -
 //   NotifyFrame      -          -         -          -         u32 bytes of the name, the name, the text
 //   PeerFrame        flow       type      -          -         message
-//   ShareFrame       share      -         -          -         MemoryShare
-//   UnshareFrame     share      -         gone       -         -
+//   LaneFrame        number     what      to_sender  -         words        (and `way`)
 //   ByeFrame         -          -         -          -         -  (a text is allowed and ignored)
 //
 // "-" is sent as 0 and ignored. Frames that begin an operation, and their answers:
@@ -43,9 +42,9 @@
 // then starts that write again. A begun send is done when it has left, so it is refused only if its receive was given up in the
 // meantime. A transfer that was not begun starts with a Begin after its Go.
 //
-// Between two endpoints of one host a Send, Write or Ready may say where its bytes lie: its sources. The data receiver can then
-// copy them by itself, and sends a Go with kPulled afterwards, which ends a Send and a Read; a Write ends with Done as usual. What
-// the receiver cannot copy goes through a ring that both share, after a Go with kShared.
+// Between two endpoints of one host a Send, Write or Ready also offers other ways, each with words that only the lanes of that way
+// understand. The Go names the way that the data receiver has chosen. By kPull the receiver has already copied the bytes when it
+// sends the Go, which so ends a Send and a Read; a Write ends with Done as usual.
 #pragma once
 
 #include <cstddef>
@@ -53,11 +52,11 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
-#include "base/memory_ops.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
 #include "transfer/bootstrap_frame.h"
@@ -66,13 +65,13 @@
 namespace tcpx {
 
 inline constexpr uint16_t kControlMagic = 0x4358;  // "XC"
-inline constexpr uint8_t kControlVersion = 5;
+inline constexpr uint8_t kControlVersion = 6;
 inline constexpr uint32_t kMaxInlineBytes = 65536;
 inline constexpr uint32_t kMaxNotifyNameBytes = NotifyMsg::kMaxNameBytes;
 inline constexpr uint32_t kMaxNotifyTextBytes = NotifyMsg::kMaxTextBytes;
 inline constexpr uint32_t kMaxStatusTextBytes = 1024;
 inline constexpr uint32_t kMaxWireRanges = Endpoint::kMaxRanges;
-/// Room for kMaxWireRanges ranges of a write, their sources, a notification and inline bytes.
+/// Room for kMaxWireRanges ranges of a write, its offers, a notification and inline bytes.
 inline constexpr uint32_t kMaxControlPayloadBytes = 2u << 20;
 
 enum class ControlType : uint8_t {
@@ -90,21 +89,33 @@ enum class ControlType : uint8_t {
   kNotify,
   kPeer,
   kBye,
-  kShare,
-  kUnshare,
+  kLane,
   kBegin,
   kPosted,
 };
 inline constexpr uint8_t kLastControlType = static_cast<uint8_t>(ControlType::kPosted);
 std::string_view name_of(ControlType type);
 
-/// How the bytes of a transfer travel: packed for the network, or a way on one host.
+/// A way for bytes: one folder of lanes/.
+enum class Way : uint8_t {
+  kNetwork = 0,
+  kPull = 1,  ///< the data receiver copies out of the sender's memory
+  kRing = 2,  ///< through a ring that both share
+};
+/// Ways have numbers below this.
+inline constexpr uint8_t kMaxWays = 32;
+std::string name_of(Way way);
+/// A bit for each way.
+using WaySet = uint32_t;
+constexpr WaySet bit(Way way) {
+  return WaySet{1} << static_cast<uint8_t>(way);
+}
+
+/// How the bytes of a transfer are cut for the network.
 enum class Packing : uint8_t {
   kWhole = 0,   ///< one range at both ends: one pipeline transfer
   kRanges = 1,  ///< one pipeline transfer for each range (long ones, equal at both ends)
   kPacked = 2,  ///< in parcels of kParcelBytes, gathered and scattered
-  kPulled = 3,  ///< only in a Go: the data receiver has copied the bytes from their sources
-  kShared = 4,  ///< only in a Go: through the ring that both share, range after range
 };
 
 /// The table above gives the meaning of `operation`, `value`, `bytes` and `packing` for each type.
@@ -113,7 +124,7 @@ struct ControlHeader {
   uint8_t version;
   uint8_t type;
   uint8_t packing;
-  uint8_t reserved_a;
+  uint8_t way;
   uint16_t flags;  ///< kBegunFlag, or 0; others are ignored
   uint32_t payload_bytes;
   uint32_t checksum;  ///< reserved: 0
@@ -124,7 +135,7 @@ struct ControlHeader {
 static_assert(sizeof(ControlHeader) == 40 && std::is_trivially_copyable_v<ControlHeader> &&
               offsetof(ControlHeader, payload_bytes) == 8 && offsetof(ControlHeader, operation) == 16 &&
               offsetof(ControlHeader, value) == 24 && offsetof(ControlHeader, bytes) == 32);
-/// Checks magic, version, type, packing, and the longest payload of this type. Reserved fields are ignored.
+/// Checks magic, version, type, packing, way, and the longest payload of this type. Reserved fields are ignored.
 /// @return kProtocol naming what is wrong; kUnsupported naming both versions if the version is not kControlVersion
 Status check_header(const ControlHeader& header);
 
@@ -139,33 +150,30 @@ struct WireRange {
 };
 static_assert(sizeof(WireRange) == 32 && std::is_trivially_copyable_v<WireRange>);
 
-/// Tells a peer of the same host where part of an operation's bytes lies in the data sender's memory.
-struct WireSource {
-  uint64_t share;    ///< kHostMemory, the number of a ShareFrame, or kHiddenMemory
-  uint64_t address;  ///< in the sender's process; 0 for kHiddenMemory
-  uint64_t bytes;    ///< at least 1
+/// The begin of an offer: by this way, with so many bytes of words behind it.
+struct OfferHeader {
+  uint8_t way;  ///< not kNetwork, which is always offered
+  uint8_t reserved[3];
+  uint32_t words;
 };
-static_assert(sizeof(WireSource) == 24 && std::is_trivially_copyable_v<WireSource>);
-inline constexpr uint64_t kHostMemory = 0;
-/// Memory that the receiver cannot read, but that the sender can put into the ring. An operation with such a source has no other.
-inline constexpr uint64_t kHiddenMemory = UINT64_MAX;
-inline constexpr uint32_t kMaxWireSources = kMaxWireRanges;
-/// Shares that one end may have at once.
-inline constexpr size_t kMaxShares = 4096;
+static_assert(sizeof(OfferHeader) == 8 && std::is_trivially_copyable_v<OfferHeader>);
+/// Bytes of all offers of an operation: room for 24 for each range.
+inline constexpr uint32_t kMaxOfferBytes = kMaxWireRanges * 24 + kMaxWays * sizeof(OfferHeader);
+/// Bytes of words in a LaneFrame.
+inline constexpr uint32_t kMaxLaneFrameBytes = 4096;
 
 /// The start of an operation's payload: how many of each item follow. The rest of the payload is data.
 struct OperationCounts {
   uint32_t lengths;            ///< at most kMaxWireRanges
   uint32_t ranges;             ///< at most kMaxWireRanges
-  uint32_t sources;            ///< at most kMaxWireSources
+  uint32_t offers;             ///< bytes, at most kMaxOfferBytes
   uint16_t notify_count;       ///< 0 or 1
   uint16_t notify_name_bytes;  ///< at most kMaxNotifyNameBytes
   uint32_t notify_text_bytes;  ///< at most kMaxNotifyTextBytes
 };
 static_assert(sizeof(OperationCounts) == 20 && std::is_trivially_copyable_v<OperationCounts> &&
               offsetof(OperationCounts, notify_count) == 12 && offsetof(OperationCounts, notify_text_bytes) == 16);
-static_assert(sizeof(OperationCounts) + kMaxWireRanges * sizeof(WireRange) + kMaxWireSources * sizeof(WireSource) +
-                  kMaxNotifyNameBytes + kMaxNotifyTextBytes + kMaxInlineBytes <=
+static_assert(sizeof(OperationCounts) + kMaxWireRanges * sizeof(WireRange) + kMaxOfferBytes + kMaxNotifyNameBytes + kMaxNotifyTextBytes + kMaxInlineBytes <=
               kMaxControlPayloadBytes);
 
 /// View of values in a frame, at any alignment.
@@ -195,20 +203,26 @@ class WireArray {
   std::span<const std::byte> bytes_;
 };
 
-/// True for the ways between two endpoints of one host.
-inline bool is_on_host(Packing packing) {
-  return packing == Packing::kPulled || packing == Packing::kShared;
-}
-/// The best way on one host for bytes with these sources. kWhole: none
-inline Packing way_on_host(const WireArray<WireSource>& sources) {
-  if (sources.empty()) return Packing::kWhole;
-  return sources.size() == 1 && sources[0].share == kHiddenMemory ? Packing::kShared : Packing::kPulled;
-}
+/// View of the ways that are offered besides the network.
+class WireOffers {
+ public:
+  WireOffers() = default;
+  WireOffers(const std::vector<std::byte>& bytes) : bytes_(bytes) {}  // NOLINT: as span does
+  /// @param bytes for which `check_offers` is ok, or empty
+  explicit WireOffers(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-/// True if a Go may name `way` for bytes whose best way on one host is `best`: what can be pulled can also go through the ring.
-inline bool is_offered(Packing way, Packing best) {
-  return way == best || (way == Packing::kShared && best == Packing::kPulled);
-}
+  bool empty() const { return bytes_.empty(); }
+  /// The words of the offer by that way; nullopt: there is none.
+  std::optional<std::span<const std::byte>> find(Way way) const;
+  std::span<const std::byte> raw() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+/// Appends an offer.
+void append_offer(Way way, std::span<const std::byte> words, std::vector<std::byte>& offers);
+/// Bounds every offer, and lets each way be offered once. @return kProtocol naming what is wrong
+Status check_offers(std::span<const std::byte> bytes);
 
 /// At most kMaxNotifyNameBytes and kMaxNotifyTextBytes.
 struct NotifyText {
@@ -229,7 +243,7 @@ struct OperationFrame {
   bool begun = false;                 ///< send or write: its bytes are already on their way, packed as `packing` says
   WireArray<uint64_t> lengths;        ///< only with kRanges: bytes of each range, adding up to `bytes`
   WireArray<WireRange> ranges;        ///< adding up to `bytes`
-  WireArray<WireSource> sources;      ///< send or write: adding up to `bytes`; empty: over the network
+  WireOffers offers;                  ///< send or write
   std::optional<NotifyText> notify;   ///< delivered when the data is in place
   std::span<const std::byte> data;
 };
@@ -248,18 +262,19 @@ struct ReadDataFrame {
 struct ReadyFrame {
   static constexpr ControlType kType = ControlType::kReady;
   uint64_t operation = 0;
-  uint64_t bytes = 0;                 ///< sum of the sources
+  uint64_t bytes = 0;                 ///< of the read
   Packing packing = Packing::kWhole;  ///< kPacked: no other is possible; else the receiver uses preferred_packing of its ranges
   bool begun = false;                 ///< its bytes are already on their way, packed as `packing` says
-  WireArray<WireSource> sources;      ///< empty: over the network
+  WireOffers offers;
 };
-/// Data receiver: names the way. Both ends give the transfer to that lane, in the order of their Gos; with kPulled the receiver
+/// Data receiver: names the way. Both ends give the transfer to that lane, in the order of their Gos; by kPull the receiver
 /// already has all bytes. On an eager link the network takes transfers in the order in which the data sender begins them.
 struct GoFrame {
   static constexpr ControlType kType = ControlType::kGo;
   uint64_t operation = 0;
   bool of_read = false;               ///< a read of this frame's sender; else a send or write of its receiver
-  Packing packing = Packing::kWhole;  ///< how the bytes will travel
+  Way way = Way::kNetwork;
+  Packing packing = Packing::kWhole;  ///< over the network
 };
 /// Data sender on an eager link: a transfer that got a Go is now the next in the pipeline.
 struct BeginFrame {
@@ -314,17 +329,14 @@ struct PeerFrame {
   FrameType type{};  ///< of a peer message
   std::span<const std::byte> message;
 };
-/// Shares GPU memory of this frame's sender, which may be a source from now on. Its descriptor, if it has one, is in HostPeer::files.
-struct ShareFrame {
-  static constexpr ControlType kType = ControlType::kShare;
-  uint64_t share = 0;  ///< between kHostMemory and kHiddenMemory, never used again
-  MemoryShare memory{};
-};
-/// Asks the peer to unmap a share, which is no source any more; with `gone` it is the peer's answer.
-struct UnshareFrame {
-  static constexpr ControlType kType = ControlType::kUnshare;
-  uint64_t share = 0;  ///< number given by this frame's sender; with `gone`, by its receiver
-  bool gone = false;   ///< the sender of this frame has unmapped it
+/// What the lane at one end tells the lane at the other, in words of their own.
+struct LaneFrame {
+  static constexpr ControlType kType = ControlType::kLane;
+  Way way{};
+  bool to_sender = false;  ///< for the lane that sends; else for the one that receives
+  uint64_t what = 0;
+  uint64_t number = 0;
+  std::span<const std::byte> words;  ///< at most kMaxLaneFrameBytes
 };
 /// The sender of this frame closes the connection.
 struct ByeFrame {
@@ -344,8 +356,7 @@ void encode(const CancelFrame& frame, std::vector<std::byte>& out);
 void encode(const CreditFrame& frame, std::vector<std::byte>& out);
 void encode(const NotifyFrame& frame, std::vector<std::byte>& out);
 void encode(const PeerFrame& frame, std::vector<std::byte>& out);
-void encode(const ShareFrame& frame, std::vector<std::byte>& out);
-void encode(const UnshareFrame& frame, std::vector<std::byte>& out);
+void encode(const LaneFrame& frame, std::vector<std::byte>& out);
 void encode(const ByeFrame& frame, std::vector<std::byte>& out);
 
 /// Bounds every count before it is used, accounts for every byte, and checks everything stated above about lengths, ranges and
@@ -364,8 +375,7 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, C
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, CreditFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, NotifyFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, PeerFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, ShareFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, UnshareFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, LaneFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, ByeFrame& frame);
 
 inline constexpr std::string_view kNotOffered = "its bytes were not offered that way";

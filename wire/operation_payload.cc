@@ -27,23 +27,22 @@ bool may_notify(ControlType type) {
 struct Parts {
   WireArray<uint64_t> lengths;
   WireArray<WireRange> ranges;
-  WireArray<WireSource> sources;
+  std::span<const std::byte> offers;
   std::span<const std::byte> name, text, data;
   bool has_notify = false;
 };
 
 // The counts are bounded first, so the sum of their sizes cannot wrap.
 Status cut(ControlType type, const OperationCounts& counts, std::span<const std::byte> rest, Parts& parts) {
-  if (counts.lengths > kMaxWireRanges || counts.ranges > kMaxWireRanges || counts.sources > kMaxWireSources)
+  if (counts.lengths > kMaxWireRanges || counts.ranges > kMaxWireRanges || counts.offers > kMaxOfferBytes)
     return bad_payload(concat("a ", name_of(type), " of ", counts.lengths, " lengths, ", counts.ranges, " ranges and ",
-                              counts.sources, " sources"));
+                              counts.offers, " bytes of offers"));
   if (counts.notify_count > 1 || counts.notify_name_bytes > kMaxNotifyNameBytes || counts.notify_text_bytes > kMaxNotifyTextBytes)
     return bad_payload(concat(counts.notify_count, " notifications, ", counts.notify_name_bytes, " and ",
                               counts.notify_text_bytes, " bytes long"));
   const size_t lengths_bytes = size_t{counts.lengths} * sizeof(uint64_t);
   const size_t ranges_bytes = size_t{counts.ranges} * sizeof(WireRange);
-  const size_t sources_bytes = size_t{counts.sources} * sizeof(WireSource);
-  const size_t wanted = lengths_bytes + ranges_bytes + sources_bytes + counts.notify_name_bytes + counts.notify_text_bytes;
+  const size_t wanted = lengths_bytes + ranges_bytes + counts.offers + counts.notify_name_bytes + counts.notify_text_bytes;
   if (wanted > rest.size())
     return bad_payload(concat("a ", name_of(type), " of ", rest.size(), " bytes where ", wanted, " belong"));
   const auto take = [&rest](size_t bytes) {
@@ -53,7 +52,7 @@ Status cut(ControlType type, const OperationCounts& counts, std::span<const std:
   };
   parts.lengths = WireArray<uint64_t>(take(lengths_bytes));
   parts.ranges = WireArray<WireRange>(take(ranges_bytes));
-  parts.sources = WireArray<WireSource>(take(sources_bytes));
+  parts.offers = take(counts.offers);
   parts.has_notify = counts.notify_count > 0;
   parts.name = take(counts.notify_name_bytes);
   parts.text = take(counts.notify_text_bytes);
@@ -85,9 +84,9 @@ Status check_parts(const ControlHeader& header, const Parts& parts) {
   }
   if ((wants_lengths || has_ranges(type)) && sum != header.bytes)
     return bad_payload(concat("a ", name_of(type), " of ", header.bytes, " bytes in parts of ", sum));
-  if (!parts.sources.empty() && type != ControlType::kSend && type != ControlType::kWrite)
-    return bad_payload(concat("a ", name_of(type), " with sources"));
-  TCPX_RETURN_IF_ERROR(check_sources(header, parts.sources));
+  if (!parts.offers.empty() && type != ControlType::kSend && type != ControlType::kWrite)
+    return bad_payload(concat("a ", name_of(type), " with offers"));
+  TCPX_RETURN_IF_ERROR(check_offers(parts.offers));
   const size_t data_bytes = has_data(type) ? header.bytes : 0;
   if (data_bytes > kMaxInlineBytes || parts.data.size() != data_bytes)
     return bad_payload(concat(parts.data.size(), " bytes behind a ", name_of(type), " of ", header.bytes));
@@ -99,36 +98,54 @@ Status check_parts(const ControlHeader& header, const Parts& parts) {
 void append_payload(const OperationFields& fields, std::vector<std::byte>& out) {
   const auto [name, text] = fields.notify.value_or(NotifyText{});
   assert(fields.lengths.size() <= kMaxWireRanges && fields.ranges.size() <= kMaxWireRanges);
-  assert(fields.sources.size() <= kMaxWireSources);
+  assert(fields.offers.raw().size() <= kMaxOfferBytes);
   assert(name.size() <= kMaxNotifyNameBytes && text.size() <= kMaxNotifyTextBytes);
   const OperationCounts counts{.lengths = static_cast<uint32_t>(fields.lengths.size()),
                                .ranges = static_cast<uint32_t>(fields.ranges.size()),
-                               .sources = static_cast<uint32_t>(fields.sources.size()),
+                               .offers = static_cast<uint32_t>(fields.offers.raw().size()),
                                .notify_count = static_cast<uint16_t>(fields.notify ? 1 : 0),
                                .notify_name_bytes = static_cast<uint16_t>(name.size()),
                                .notify_text_bytes = static_cast<uint32_t>(text.size())};
   append(out, std::as_bytes(std::span(&counts, 1)));
   append(out, fields.lengths.raw());
   append(out, fields.ranges.raw());
-  append(out, fields.sources.raw());
+  append(out, fields.offers.raw());
   append(out, name);
   append(out, text);
   append(out, fields.data);
 }
 
-Status check_sources(const ControlHeader& header, const WireArray<WireSource>& sources) {
-  if (sources.empty()) return Status::ok();
-  uint64_t sum = 0;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const WireSource source = sources[i];
-    uint64_t end = 0;
-    if (source.share == kHiddenMemory && sources.size() > 1) return bad_payload(concat("source ", i, " is hidden, among others"));
-    if (source.bytes == 0 || __builtin_add_overflow(source.address, source.bytes, &end) ||
-        __builtin_add_overflow(sum, source.bytes, &sum))
-      return bad_payload(concat("source ", i, " of ", source.bytes, " bytes at ", Hex{source.address}));
+std::optional<std::span<const std::byte>> WireOffers::find(Way way) const {
+  for (auto rest = bytes_; !rest.empty();) {
+    const auto header = WireArray<OfferHeader>(rest.first(sizeof(OfferHeader)))[0];
+    rest = rest.subspan(sizeof header);
+    if (header.way == static_cast<uint8_t>(way)) return rest.first(header.words);
+    rest = rest.subspan(header.words);
   }
-  if (sum == header.bytes) return Status::ok();
-  return bad_payload(concat("sources of ", sum, " bytes for ", header.bytes));
+  return std::nullopt;
+}
+
+void append_offer(Way way, std::span<const std::byte> words, std::vector<std::byte>& offers) {
+  const OfferHeader header{.way = static_cast<uint8_t>(way), .reserved = {}, .words = static_cast<uint32_t>(words.size())};
+  append(offers, std::as_bytes(std::span(&header, 1)));
+  append(offers, words);
+}
+
+Status check_offers(std::span<const std::byte> bytes) {
+  WaySet offered = bit(Way::kNetwork);
+  while (!bytes.empty()) {
+    OfferHeader header;
+    if (bytes.size() < sizeof header) return bad_payload(concat(bytes.size(), " bytes where an offer belongs"));
+    std::memcpy(&header, bytes.data(), sizeof header);
+    bytes = bytes.subspan(sizeof header);
+    if (header.way >= kMaxWays || (offered & bit(static_cast<Way>(header.way))) != 0)
+      return bad_payload(concat("an offer by way ", header.way, ", which may not be offered or has been"));
+    if (header.words > bytes.size())
+      return bad_payload(concat("an offer with ", bytes.size(), " bytes of words where ", header.words, " belong"));
+    offered |= bit(static_cast<Way>(header.way));
+    bytes = bytes.subspan(header.words);
+  }
+  return Status::ok();
 }
 
 Status decode_payload(const ControlHeader& header, std::span<const std::byte> payload, OperationFields& result) {
@@ -140,7 +157,7 @@ Status decode_payload(const ControlHeader& header, std::span<const std::byte> pa
   Parts parts;
   TCPX_RETURN_IF_ERROR(cut(type, counts, payload.subspan(sizeof counts), parts));
   TCPX_RETURN_IF_ERROR(check_parts(header, parts));
-  result = {.lengths = parts.lengths, .ranges = parts.ranges, .sources = parts.sources, .notify = {}, .data = parts.data};
+  result = {.lengths = parts.lengths, .ranges = parts.ranges, .offers = WireOffers(parts.offers), .notify = {}, .data = parts.data};
   if (parts.has_notify) result.notify = NotifyText{text_of(parts.name), text_of(parts.text)};
   return Status::ok();
 }

@@ -23,7 +23,7 @@ inline std::string_view text_of(std::span<const std::byte> bytes) {
 struct OperationFields {
   WireArray<uint64_t> lengths;
   WireArray<WireRange> ranges;
-  WireArray<WireSource> sources;
+  WireOffers offers;
   std::optional<NotifyText> notify;
   std::span<const std::byte> data;
 };
@@ -33,15 +33,12 @@ void append_payload(const OperationFields& fields, std::vector<std::byte>& out);
 /// Bounds every count before it is used, and accounts for every byte. On success:
 ///  - lengths: present exactly for kSend with kRanges
 ///  - ranges: only in kWrite, kWriteData and kRead; exactly one in a kWrite with kWhole
-///  - sources: only in kSend and kWrite; notification: only in sends and writes
+///  - offers: only in kSend and kWrite; notification: only in sends and writes
 ///  - data: only in kSendData and kWriteData, `header.bytes` long, at most kMaxInlineBytes
-///  - no range's end and no sum wraps; lengths, ranges and sources each add up to `header.bytes`
+///  - no range's end and no sum wraps; lengths and ranges each add up to `header.bytes`
 /// @param header of one of these five types
 /// @param result written only on success
 /// @return kProtocol naming what is wrong
 Status decode_payload(const ControlHeader& header, std::span<const std::byte> payload, OperationFields& result);
-
-/// Accepts no sources, or non-empty ones that do not wrap and add up to `header.bytes`. @return kProtocol naming what is wrong
-Status check_sources(const ControlHeader& header, const WireArray<WireSource>& sources);
 
 }  // namespace tcpx

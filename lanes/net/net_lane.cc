@@ -14,7 +14,7 @@ Packing preferred_packing(std::span<const HeldRange> ranges, uint64_t bytes) {
 }
 
 NetLane::NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts)
-    : Lane(connection->direction() == Direction::kRecv), connection_(std::move(connection)), parts_(parts) {}
+    : Lane(Way::kNetwork, connection->direction() == Direction::kRecv), connection_(std::move(connection)), parts_(parts) {}
 
 NetLane::~NetLane() {
   // The staging buffers may go only when neither network nor GPU touches them any more.

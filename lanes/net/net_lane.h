@@ -64,8 +64,8 @@ class NetLane final : public Lane {
   /// @return `wanted`, or kPacked if the plugin does not take the memory as it is; the error of the plugin or the allocator if the
   /// memory cannot be packed either
   Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
-  /// Queues a job behind all others. Its memory belongs to this lane until `ended` returns the job.
-  void push(std::unique_ptr<Job> job) { queue(job); }
+  /// Queues a job behind all others.
+  void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override { queue(job); }
   /// Keeps a job until the peer begins it; its memory belongs to this lane at once. @param number, of_read as in BeginFrame
   void await(std::unique_ptr<Job> job, uint64_t number, bool of_read) { awaited_.push_back({std::move(job), number, of_read}); }
   /// Queues an awaited job that the peer has begun behind all others. @return false: no such job is awaited

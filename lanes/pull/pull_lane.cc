@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -11,8 +12,36 @@
 
 namespace tcpx {
 
-bool PullLane::can_pull(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
-  if (peer_ == nullptr || from.empty() || to.empty() || !status_.is_ok()) return false;
+std::unique_ptr<Lane> make_pull_lane(const LaneMaking& making, bool receives) {
+  if (receives) return std::make_unique<PullLane>(making);
+  return std::make_unique<PulledLane>(making.host, making.parts, making.stream);
+}
+
+bool PulledLane::offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) {
+  const std::vector<WireSource> sources = sources_.of(ranges);
+  const auto bytes = std::as_bytes(std::span(sources));
+  words.assign(bytes.begin(), bytes.end());
+  return !sources.empty();
+}
+
+Status PullLane::check(std::span<const std::byte> words, uint64_t bytes) const {
+  const auto bad = [](std::string detail) { return Status(Code::kProtocol, "read sources", std::move(detail)); };
+  if (words.size() % sizeof(WireSource) != 0) return bad(concat(words.size(), " bytes of sources"));
+  const WireArray<WireSource> sources(words);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const WireSource source = sources[i];
+    uint64_t end = 0;
+    if (source.bytes == 0 || __builtin_add_overflow(source.address, source.bytes, &end) ||
+        __builtin_add_overflow(sum, source.bytes, &sum))
+      return bad(concat("source ", i, " of ", source.bytes, " bytes at ", Hex{source.address}));
+  }
+  return sum == bytes ? Status::ok() : bad(concat("sources of ", sum, " bytes for ", bytes));
+}
+
+bool PullLane::take(std::span<const HeldRange> to, std::span<const std::byte> words) {
+  const WireArray<WireSource> from(words);
+  if (from.empty() || to.empty() || !status_.is_ok()) return false;
   const Region& region = to.front().region();
   const bool on_gpu = !is_of_host(region, parts_.memory);
   if (region.access.copier != nullptr) return false;
@@ -37,13 +66,14 @@ bool PullLane::reaches(const WireSource& source, bool on_gpu) {
          source.bytes <= share.bytes - (source.address - share.base);
 }
 
-void PullLane::push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, const GoFrame& over) {
+void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) {
+  const WireArray<WireSource> from(words);
   Pull pull;
   pull.on_gpu = !is_of_host(job->ranges.front().region(), parts_.memory);
   pull.segments = segments_of(*job, from, pull);
-  pull.job = std::move(job);
-  pull.over = over;
+  pull.go = go;
   pulls_.push_back(std::move(pull));
+  pulls_.back().job = std::move(job);
 }
 
 // Cuts the job wherever a range here or a source there ends.
@@ -84,6 +114,7 @@ bool PullLane::progress(TimePoint /*now*/) {
     if (pull.job != nullptr) advanced |= step(pull, running);  // null: the job ended in a turn that then ran out of memory
   }
   std::erase_if(pulls_, [](const Pull& pull) { return pull.job == nullptr; });
+  if (status_.is_ok()) advanced |= tell_unshared();
   return advanced;
 }
 
@@ -161,14 +192,12 @@ Status PullLane::check_peer() const {
 void PullLane::leave_to_ring(Pull& pull) {
   if (!std::exchange(denied_, true))
     log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
-  instead_(std::move(pull.job));
-  pull.over.packing = Packing::kShared;
-  stream_.send(pull.over);
+  to_ring_(std::move(pull.job), pull.go);
 }
 
 void PullLane::end(Pull& pull, const Status& status) {
   if (status_.is_ok()) status_ = status;
-  if (status_.is_ok()) stream_.send(pull.over);
+  if (status_.is_ok()) stream_.send(pull.go);
   pull.job->status = status_;
   ended_.push_back(std::move(pull.job));
 }
@@ -186,31 +215,39 @@ void PullLane::abandon() {
   }
 }
 
-Status PullLane::on(const ShareFrame& frame) {
-  if (peer_ == nullptr) return Status(Code::kProtocol, "read \"share\"", "of a peer of another host");
-  if (mappings_.size() >= kMaxShares || mappings_.contains(frame.share))
-    return Status(Code::kProtocol, "read \"share\"", concat("share ", frame.share, " of ", mappings_.size()));
+Status PullLane::on(const LaneFrame& frame) {
+  if (frame.what == static_cast<uint64_t>(PullTalk::kUnshare)) return unmap(frame.number);
+  MemoryShare memory;
+  if (frame.what != static_cast<uint64_t>(PullTalk::kShare) || frame.words.size() != sizeof memory)
+    return unexpected(frame.kType, frame.number, concat("message ", frame.what, " of ", frame.words.size(), " bytes"));
+  std::memcpy(&memory, frame.words.data(), sizeof memory);
+  return map(frame.number, memory);
+}
+
+Status PullLane::map(uint64_t share, const MemoryShare& memory) {
+  if (share == kHostMemory || mappings_.size() >= kMaxShares || mappings_.contains(share))
+    return Status(Code::kProtocol, "map shared memory", concat("share ", share, " of ", mappings_.size()));
   auto mapping = std::make_shared<Mapping>(parts_.unmapper);
-  mapping->base = frame.memory.base;
-  mapping->bytes = frame.memory.bytes;
+  mapping->base = memory.base;
+  mapping->bytes = memory.bytes;
   ForeignFd file;
-  if (frame.memory.kind == ShareKind::kFile) {
+  if (memory.kind == ShareKind::kFile) {
     TCPX_ASSIGN_OR_RETURN(file, peer_->take_passed());  // empty: too many descriptors are open here; map_shared fails then
   }
-  auto mapped = parts_.memory.map_shared(parts_.gpu, frame.memory, file.get());
+  auto mapped = parts_.memory.map_shared(parts_.gpu, memory, file.get());
   if (mapped.is_ok()) {
     mapping->buffer = std::move(*mapped);
   } else {
     log(LogLevel::kInfo, mapped.status().to_string(), ": GPU memory of a peer on the same host is not read directly");
   }
-  mappings_.emplace(frame.share, std::move(mapping));
+  mappings_.emplace(share, std::move(mapping));
   return Status::ok();
 }
 
-Status PullLane::on(const UnshareFrame& frame) {
-  const auto mapping = mappings_.find(frame.share);
-  if (mapping == mappings_.end()) return Status(Code::kProtocol, "read \"unshare\"", concat("no share ", frame.share));
-  unshared_.push_back({frame.share, mapping->second->gone});
+Status PullLane::unmap(uint64_t share) {
+  const auto mapping = mappings_.find(share);
+  if (mapping == mappings_.end()) return Status(Code::kProtocol, "unmap shared memory", concat("no share ", share));
+  unshared_.push_back({share, mapping->second->gone});
   mappings_.erase(mapping);
   return Status::ok();
 }
@@ -228,28 +265,30 @@ PullLane::Mapping::~Mapping() {
   gone->store(true);
 }
 
-bool PullLane::has_gone() const {
+bool PullLane::has_news() const {
   return std::any_of(unshared_.begin(), unshared_.end(), [](const Unshared& one) { return one.gone->load(); });
 }
 
-bool PullLane::tell_gone() {
+// Tells the peer which of the shares that it wants unmapped are unmapped now.
+bool PullLane::tell_unshared() {
   bool advanced = false;
   for (auto one = unshared_.begin(); one != unshared_.end();) {
     if (!one->gone->load()) {
       ++one;
       continue;
     }
-    stream_.send(UnshareFrame{.share = one->share, .gone = true});
+    stream_.send(talk(PullTalk::kUnshared, one->share));
     one = unshared_.erase(one);
     advanced = true;
   }
   return advanced;
 }
 
-void PullLane::close() {
+MemoryBuffer PullLane::close() {
   mappings_.clear();
   unshared_.clear();
   pages_ = nullptr;
+  return {};
 }
 
 bool PullLane::serves(MemoryId region) const {

@@ -25,6 +25,7 @@
 #include "base/text.h"
 #include "lanes/host_area.h"
 #include "lanes/lane.h"
+#include "lanes/pull/sources.h"
 #include "wire/control_stream.h"
 #include "wire/messages.h"
 
@@ -33,9 +34,14 @@ namespace tcpx {
 /// The lane of the data sender, whose memory is read: its jobs have already ended when the receiver's Go comes.
 class PulledLane final : public Lane {
  public:
-  PulledLane() : Lane(false) {}
-  /// @param job the receiver has copied all its bytes
-  void push(std::unique_ptr<Job>&& job) { ended_.push_back(std::move(job)); }
+  /// All must outlive this.
+  PulledLane(const HostPeer& peer, const PullParts& parts, ControlStream& stream)
+      : Lane(Way::kPull, false), sources_(peer, parts.memory, stream) {}
+  bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) override;
+  void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override {
+    ended_.push_back(std::move(job));
+  }
+  Status on(const LaneFrame& frame) override { return sources_.on_unshared(frame); }
   bool progress(TimePoint /*now*/) override { return false; }
   void fail(const Status& reason) override {
     if (status_.is_ok()) status_ = reason;
@@ -43,9 +49,12 @@ class PulledLane final : public Lane {
   const Status& status() const override { return status_; }
   bool idle() const override { return ended_.empty(); }
   bool serves(MemoryId /*region*/) const override { return false; }
-  std::string flight_record() const override { return concat("copied by the peer: ", ended_.size()); }
+  void forget(MemoryId region) override { sources_.forget(region); }
+  bool peer_holds(MemoryId region) const override { return sources_.is_mapped(region); }
+  std::string flight_record() const override { return concat("copied by the peer: ", ended_.size(), " to be reported"); }
 
  private:
+  Sources sources_;
   Status status_;
 };
 
@@ -55,35 +64,23 @@ class PullLane final : public Lane {
   /// Copies that run at once.
   static constexpr size_t kMaxRunning = 16;
 
-  /// Takes a job that can no longer be pulled, and starts it again. If that throws, the job stays the caller's.
-  using Instead = std::function<void(std::unique_ptr<Job>&& job)>;
+  explicit PullLane(const LaneMaking& making)
+      : Lane(Way::kPull, true), peer_(&making.host), parts_(making.parts), stream_(making.stream), to_ring_(making.to_ring) {}
 
-  /// @param peer null: on another host @param instead gives a job to the receiving ring lane. All must outlive this
-  PullLane(const HostPeer* peer, const PullParts& parts, ControlStream& stream, Instead instead)
-      : Lane(true), peer_(peer), parts_(parts), stream_(stream), instead_(std::move(instead)) {}
-
-  /// True if this end can copy these sources to these ranges by itself. @param from checked (check_sources); empty: false
-  bool can_pull(std::span<const HeldRange> to, const WireArray<WireSource>& from);
-  /// Queues a job for which `can_pull` was true. Its memory belongs to this lane until `ended` returns the job.
-  /// @param from as many bytes as the job has
-  /// @param over sent to the peer when the job has ended well
-  void push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, const GoFrame& over);
+  Status check(std::span<const std::byte> words, uint64_t bytes) const override;
+  /// True if this end can copy these sources to these ranges by itself.
+  bool take(std::span<const HeldRange> to, std::span<const std::byte> words) override;
+  void push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) override;
+  bool sends_go() const override { return true; }
+  Status on(const LaneFrame& frame) override;
   bool progress(TimePoint now) override;
   void fail(const Status& reason) override;
   void abandon() override;
   const Status& status() const override { return status_; }
 
-  /// Maps memory that the peer shares. @return kProtocol: the number is taken, or there are more than kMaxShares
-  Status on(const ShareFrame& frame);
-  /// @return kProtocol: no such share
-  Status on(const UnshareFrame& frame);
-  /// True when `tell_gone` has something to tell.
-  bool has_gone() const;
-  /// Tells the peer which of the shares that it wants unmapped are unmapped now. @return true when there was one
-  bool tell_gone();
-
-  /// Unmaps what the peer has shared. Call when the link has ended and this lane is idle.
-  void close();
+  /// True when the peer is to be told that a share is unmapped now.
+  bool has_news() const override;
+  MemoryBuffer close() override;
   bool idle() const override { return pulls_.empty() && ended_.empty(); }
   bool serves(MemoryId region) const override;
   std::string flight_record() const override;
@@ -106,7 +103,7 @@ class PullLane final : public Lane {
   };
   struct Pull {
     std::unique_ptr<Job> job;
-    GoFrame over;
+    GoFrame go;
     std::vector<CopySegment> segments;
     std::vector<std::shared_ptr<Mapping>> mappings;  // hold the memory of the segments
     bool on_gpu = false;
@@ -124,12 +121,15 @@ class PullLane final : public Lane {
   Status check_peer() const;
   void look_for_pages();
   void leave_to_ring(Pull& pull);
+  Status map(uint64_t share, const MemoryShare& memory);
+  Status unmap(uint64_t share);
+  bool tell_unshared();
   void end(Pull& pull, const Status& status);
 
   const HostPeer* const peer_;
   const PullParts parts_;
   ControlStream& stream_;
-  const Instead instead_;
+  const std::function<void(std::unique_ptr<Job>&&, GoFrame)> to_ring_;
   bool denied_ = false;                                              // this process may not read the peer's memory any more
   std::shared_ptr<const Pagemap> pages_;                             // the peer's; null: unknown
   std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share
@@ -137,5 +137,7 @@ class PullLane final : public Lane {
   std::deque<Pull> pulls_;
   Status status_;
 };
+
+std::unique_ptr<Lane> make_pull_lane(const LaneMaking& making, bool receives);
 
 }  // namespace tcpx

@@ -1,25 +1,14 @@
 #include "lanes/pull/sources.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/host_copier.h"
 #include "base/log.h"
 
 namespace tcpx {
-namespace {
-
-uint64_t bytes_of(std::span<const HeldRange> ranges) {
-  return std::accumulate(ranges.begin(), ranges.end(), uint64_t{0},
-                         [](uint64_t sum, const HeldRange& r) { return sum + r.bytes; });
-}
-
-}  // namespace
-
 std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) {
   std::vector<WireSource> sources;
-  if (peer_ == nullptr || ranges.size() > kMaxWireSources) return sources;
   sources.reserve(ranges.size());
   const Region* region = nullptr;  // of the range before: often the same again
   const std::vector<Stretch>* stretches = nullptr;
@@ -32,8 +21,7 @@ std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) {
     auto stretch = std::upper_bound(stretches->begin(), stretches->end(), begin,
                                     [](uintptr_t address, const Stretch& s) { return address < s.end; });
     for (uintptr_t at = begin; at < begin + range.bytes; ++stretch) {
-      if (stretch == stretches->end() || sources.size() == kMaxWireSources) return {};
-      if (stretch->share == kHiddenMemory) return {{.share = kHiddenMemory, .address = 0, .bytes = bytes_of(ranges)}};
+      if (stretch == stretches->end() || sources.size() == kMaxWireRanges) return {};
       const uint64_t part = std::min(stretch->end, begin + range.bytes) - at;
       sources.push_back({.share = stretch->share, .address = at, .bytes = part});
       at += part;
@@ -42,17 +30,20 @@ std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) {
   return sources;
 }
 
-std::vector<uint64_t> Sources::forget(MemoryId region) {
+void Sources::forget(MemoryId region) {
   const auto known = regions_.find(static_cast<uint64_t>(region));
-  if (known == regions_.end()) return {};
-  auto told = give_back(known->second);
+  if (known == regions_.end()) return;
+  give_back(known->second, region);
   regions_.erase(known);
-  return told;
 }
 
-Status Sources::on(const UnshareFrame& frame) {
-  if (unmapping_.erase(frame.share) > 0) return Status::ok();
-  return unexpected(frame.kType, frame.share, "it was not told to unmap that share");
+bool Sources::is_mapped(MemoryId region) const {
+  return std::any_of(unmapping_.begin(), unmapping_.end(), [region](const auto& entry) { return entry.second == region; });
+}
+
+Status Sources::on_unshared(const LaneFrame& frame) {
+  if (unmapping_.erase(frame.number) > 0) return Status::ok();
+  return unexpected(frame.kType, frame.number, "this end was not told to unmap that share");
 }
 
 // Each region is looked up once; again only if the peer had to take earlier descriptors first.
@@ -62,15 +53,9 @@ const Sources::Known& Sources::known(const Region& region) {
   if (known.refused || (!known.stretches.empty() && known.stretches.back().end == end)) return known;
   Status told = tell(region, known);
   if (told.is_ok() || told.code() == Code::kExhausted) return known;
-  (void)give_back(known);
-  if (region.access.copier == nullptr && ring_reaches_gpu_()) {
-    const auto begin = reinterpret_cast<uintptr_t>(region.data);
-    known.stretches = {{.share = kHiddenMemory, .begin = begin, .end = end}};
-    log(LogLevel::kInfo, told.to_string(), ": this memory goes to a peer on the same host through shared host memory");
-    return known;
-  }
+  give_back(known, region.id);
   known = {.stretches = {}, .refused = true};
-  log(LogLevel::kInfo, told.to_string(), ": this memory goes over the network, even to a peer on the same host");
+  log(LogLevel::kInfo, told.to_string(), ": a peer on the same host does not copy this memory by itself");
   return known;
 }
 
@@ -80,15 +65,17 @@ Status Sources::tell(const Region& region, Known& known) {
   const uintptr_t end = begin + region.bytes;
   if (is_of_host(region, memory_)) {
     // The kernel lets no other process read memory that a driver has mapped.
-    const bool read = peer_->is_read && can_be_read(region.data, region.bytes);
-    known.stretches = {{.share = read ? kHostMemory : kHiddenMemory, .begin = begin, .end = end}};
+    if (!peer_.is_read || !can_be_read(region.data, region.bytes)) {
+      known.refused = true;
+    } else {
+      known.stretches = {{.share = kHostMemory, .begin = begin, .end = end}};
+    }
     return Status::ok();
   }
   if (region.access.copier != nullptr) return Status(Code::kUnsupported, kTell, "the endpoint's GPU does not reach it");
-  (void)ring_reaches_gpu_();  // the peer may receive into host memory, through the ring
   // Within one process the other end would read it in place, with a kernel that faults if the application frees the memory after
   // a failure here.
-  if (peer_->same_process) return Status(Code::kUnsupported, kTell, "GPU memory of one process is not shared");
+  if (peer_.same_process) return Status(Code::kUnsupported, kTell, "GPU memory of one process is not shared");
   for (uintptr_t at = known.stretches.empty() ? begin : known.stretches.back().end; at < end;) {
     TCPX_ASSIGN_OR_RETURN(const Stretch shared, share(at));
     known.stretches.push_back({.share = shared.share, .begin = at, .end = std::min(shared.end, end)});
@@ -108,7 +95,7 @@ Result<Sources::Stretch> Sources::share(uintptr_t address) {
   if (is_new) {
     Status passed = shares_.size() + unmapping_.size() > kMaxShares
                         ? Status(Code::kUnsupported, "share GPU memory", "too many allocations")
-                    : file ? peer_->pass(file)
+                    : file ? peer_.pass(file)
                            : Status::ok();
     if (!passed.is_ok()) {
       shares_.erase(known);
@@ -116,26 +103,23 @@ Result<Sources::Stretch> Sources::share(uintptr_t address) {
     }
     known->second.number = ++last_number_;
     numbers_.emplace(last_number_, key);
-    stream_.send(ShareFrame{.share = last_number_, .memory = memory});
+    stream_.send(talk(PullTalk::kShare, last_number_, std::as_bytes(std::span(&memory, 1))));
   }
   ++known->second.regions;
   return Stretch{.share = known->second.number, .begin = memory.base, .end = memory.base + memory.bytes};
 }
 
-std::vector<uint64_t> Sources::give_back(const Known& known) {
-  std::vector<uint64_t> told;
+void Sources::give_back(const Known& known, MemoryId region) {
   for (const Stretch& stretch : known.stretches) {
     const auto key = numbers_.find(stretch.share);
     if (key == numbers_.end()) continue;
     const auto share = shares_.find(key->second);
     if (--share->second.regions > 0) continue;
-    told.push_back(stretch.share);
-    unmapping_.insert(stretch.share);
-    stream_.send(UnshareFrame{.share = stretch.share});
+    unmapping_.emplace(stretch.share, region);
+    stream_.send(talk(PullTalk::kUnshare, stretch.share));
     shares_.erase(share);
     numbers_.erase(key);
   }
-  return told;
 }
 
 }  // namespace tcpx

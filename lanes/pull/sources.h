@@ -1,12 +1,10 @@
-// Sources: the data sender's part in pulls. It tells a peer on the same host where bytes of this end lie, so that the peer can copy
-// them by itself, or that only the ring can carry them. It shares GPU memory with the peer first, allocation by allocation.
+// Sources: what the data sender says of bytes that a peer on the same host can copy by itself: where they lie. GPU memory is shared
+// with the peer first, allocation by allocation.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -18,23 +16,47 @@
 
 namespace tcpx {
 
+/// The words of an offer: where part of the bytes lies in the data sender's memory. All sources of an offer add up to its bytes.
+struct WireSource {
+  uint64_t share;    ///< kHostMemory, or a number that a `share` message has named
+  uint64_t address;  ///< in the sender's process
+  uint64_t bytes;    ///< at least 1
+};
+static_assert(sizeof(WireSource) == 24 && std::is_trivially_copyable_v<WireSource>);
+inline constexpr uint64_t kHostMemory = 0;
+/// Shares that one end may have at once.
+inline constexpr size_t kMaxShares = 4096;
+
+/// What the two lanes of a pull tell each other of a share, whose number the data sender gives and never uses again.
+enum class PullTalk : uint64_t {
+  kShare,     ///< to the receiver: GPU memory that may be a source from now on, with a MemoryShare as words and, for
+              ///< ShareKind::kFile, a descriptor in HostPeer::files
+  kUnshare,   ///< to the receiver: the share is no source any more and is to be unmapped
+  kUnshared,  ///< to the sender: it is unmapped
+};
+inline LaneFrame talk(PullTalk what, uint64_t share, std::span<const std::byte> words = {}) {
+  return {.way = Way::kPull,
+          .to_sender = what == PullTalk::kUnshared,
+          .what = static_cast<uint64_t>(what),
+          .number = share,
+          .words = words};
+}
+
 /// For one connection. One thread at a time: the one that makes progress. The GPU must be current.
 class Sources {
  public:
-  /// @param peer null: on another host; nothing has sources then
-  /// @param ring_reaches_gpu pins the sending ring for this end's GPU; true if the GPU reaches it. All must outlive this
-  Sources(const HostPeer* peer, MemoryOps& memory, ControlStream& stream, std::function<bool()> ring_reaches_gpu)
-      : peer_(peer), memory_(memory), stream_(stream), ring_reaches_gpu_(std::move(ring_reaches_gpu)) {}
+  /// All must outlive this.
+  Sources(const HostPeer& peer, MemoryOps& memory, ControlStream& stream) : peer_(peer), memory_(memory), stream_(stream) {}
 
   /// The sources of these bytes, in the order of the ranges. Shares GPU memory among them with the peer before it returns.
-  /// @return a single kHiddenMemory: the peer cannot read all of it, but the ring takes it; empty: neither is possible
+  /// @return empty: the peer cannot read all of it
   std::vector<WireSource> of(std::span<const HeldRange> ranges);
-  /// Call when the region will not be used again. @return shares that the peer has been told to unmap
-  std::vector<uint64_t> forget(MemoryId region);
-  /// True while the peer still maps a share that it was told to unmap.
-  bool is_mapped(uint64_t share) const { return unmapping_.contains(share); }
+  /// Call when the region will not be used again. Tells the peer to unmap what only this region needed.
+  void forget(MemoryId region);
+  /// True while the peer still maps a share that it was told to unmap because of this region.
+  bool is_mapped(MemoryId region) const;
   /// The peer has unmapped a share. @return kProtocol: it was not told to
-  Status on(const UnshareFrame& frame);
+  Status on_unshared(const LaneFrame& frame);
 
  private:
   /// Part of a region, and the share that it lies in.
@@ -45,7 +67,7 @@ class Sources {
   /// What the peer knows of a region: a part that starts at the region's begin.
   struct Known {
     std::vector<Stretch> stretches;  // ascending, without gaps
-    bool refused = false;            // the peer cannot read all of the region, and the ring does not take it
+    bool refused = false;            // the peer cannot read all of the region
   };
   struct Share {
     uint64_t number = 0;
@@ -62,16 +84,15 @@ class Sources {
   const Known& known(const Region& region);
   Status tell(const Region& region, Known& known);
   Result<Stretch> share(uintptr_t address);
-  std::vector<uint64_t> give_back(const Known& known);
+  void give_back(const Known& known, MemoryId region);
 
-  const HostPeer* const peer_;
+  const HostPeer& peer_;
   MemoryOps& memory_;
   ControlStream& stream_;
-  const std::function<bool()> ring_reaches_gpu_;
   std::unordered_map<uint64_t, Known> regions_;
   std::unordered_map<ShareKey, Share, ShareHash> shares_;
   std::unordered_map<uint64_t, ShareKey> numbers_;
-  std::unordered_set<uint64_t> unmapping_;  // shares for which `is_mapped` is true
+  std::unordered_map<uint64_t, MemoryId> unmapping_;  // by share: the last region that needed it
   uint64_t last_number_ = kHostMemory;
 };
 

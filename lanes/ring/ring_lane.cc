@@ -22,23 +22,22 @@ RingLane::~RingLane() {
   }
 }
 
-bool RingLane::takes(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
-  if (ring_ == nullptr || !status_.is_ok() || to.empty() || from.empty()) return false;
-  if (is_for_gpu(to) && (to.front().region().access.copier != nullptr || !reaches_gpu())) return false;
-  const uint64_t share = from[0].share;  // the sources of one operation are of one kind
-  return share == kHostMemory || share == kHiddenMemory || ring_->pinned.load(std::memory_order_acquire) != 0;
+std::unique_ptr<Lane> make_ring_lane(const LaneMaking& making, bool receives) {
+  const SharedArea& area = making.host.area;
+  return std::make_unique<RingLane>(area.bulk_ring(receives != area.first()), making.parts, !receives);
 }
 
-bool RingLane::gives(std::span<const HeldRange> from) const {
-  return ring_ != nullptr && !from.empty() && (!is_for_gpu(from) || mapped_);
+bool RingLane::reaches(std::span<const HeldRange> ranges) {
+  if (!status_.is_ok() || ranges.empty()) return false;
+  return !is_for_gpu(ranges) || (ranges.front().region().access.copier == nullptr && reaches_gpu());
 }
 
+// True if this end's GPU reaches the ring.
 bool RingLane::reaches_gpu() {
-  if (ring_ == nullptr || std::exchange(asked_, true)) return static_cast<bool>(mapped_);
-  auto mapped = parts_.memory.map_host(parts_.gpu, ring_->bytes, BulkRing::kBytes);
+  if (std::exchange(asked_, true)) return static_cast<bool>(mapped_);
+  auto mapped = parts_.memory.map_host(parts_.gpu, ring_.bytes, BulkRing::kBytes);
   if (mapped.is_ok()) {
     mapped_ = std::move(*mapped);
-    if (sends_) ring_->pinned.store(1, std::memory_order_release);
   } else {
     log(LogLevel::kInfo, mapped.status().to_string(), ": GPU memory does not go through the ring that is shared with the peer");
   }
@@ -61,7 +60,7 @@ bool RingLane::progress(TimePoint now) {
 // @return bytes that may be begun now; nullopt: the peer's counter does not add up, and this lane has failed
 std::optional<uint64_t> RingLane::room() {
   const uint64_t held =
-      sends_ ? begun_ - ring_->read.load(std::memory_order_acquire) : ring_->written.load(std::memory_order_acquire) - begun_;
+      sends_ ? begun_ - ring_.read.load(std::memory_order_acquire) : ring_.written.load(std::memory_order_acquire) - begun_;
   tell_read();
   if (held <= BulkRing::kBytes) return sends_ ? BulkRing::kBytes - held : held;
   fail(Status(Code::kProtocol, "use shared ring", "the peer's counters do not add up"));
@@ -76,7 +75,7 @@ bool RingLane::begin_piece() {
   const size_t at = begun_ % BulkRing::kBytes;
   const uint64_t most = std::min<uint64_t>({may.value_or(0), for_gpu ? kLongPiece : piece_, BulkRing::kBytes - at});
   if (most == 0 || (for_gpu && pieces_.size() >= kMaxGpuPieces)) return false;
-  std::byte* const ring = (for_gpu ? mapped_.device() : ring_->bytes) + at;
+  std::byte* const ring = (for_gpu ? mapped_.device() : ring_.bytes) + at;
   Piece piece;
   size_t range_at = range_;
   uint64_t offset = offset_;
@@ -150,7 +149,7 @@ bool RingLane::end_pieces() {
     if (!status_.is_ok()) continue;
     copied_ += bytes;
     tell_written();
-    (sends_ ? ring_->written : ring_->read).store(copied_, std::memory_order_release);
+    (sends_ ? ring_.written : ring_.read).store(copied_, std::memory_order_release);
     told_ = true;
     if (ends_job) end_front_job();
   }

@@ -47,21 +47,17 @@ class RingLane final : public Lane {
   static constexpr std::chrono::milliseconds kPatience{1};
   static size_t piece_for(uint32_t cores) { return cores < 8 ? kShortPiece : kLongPiece; }
 
-  /// @param ring null: there is none. All must outlive this
+  /// All must outlive this.
   /// @param piece bytes of a host memory piece
-  RingLane(BulkRing* ring, const PullParts& parts, bool sends, size_t piece = piece_for(usable_cores()))
-      : Lane(!sends), ring_(ring), parts_(parts), sends_(sends), piece_(piece) {}
+  RingLane(BulkRing& ring, const PullParts& parts, bool sends, size_t piece = piece_for(usable_cores()))
+      : Lane(Way::kRing, !sends), ring_(ring), parts_(parts), sends_(sends), piece_(piece) {}
   /// Waits for the GPU.
   ~RingLane() override;
 
-  /// Receiver: true if bytes that the peer offers with these sources can come through the ring.
-  bool takes(std::span<const HeldRange> to, const WireArray<WireSource>& from);
-  /// Sender: true if these ranges can be put into the ring.
-  bool gives(std::span<const HeldRange> from) const;
-  /// True if this end's GPU reaches the ring. The first call pins the ring, and logs a failure.
-  bool reaches_gpu();
-  /// @param job stays the caller's if this throws
-  void push(std::unique_ptr<Job>&& job) {
+  /// No words: what is offered can be put into the ring. The first job of a GPU pins the ring, and logs a failure.
+  bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& /*words*/) override { return reaches(ranges); }
+  bool take(std::span<const HeldRange> to, std::span<const std::byte> /*words*/) override { return reaches(to); }
+  void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override {
     jobs_.push_back(std::move(job));
     pushed_ = true;
   }
@@ -79,15 +75,15 @@ class RingLane final : public Lane {
   bool rests(TimePoint now) const override { return idle() || waits(now); }
   bool can_move() const override {
     if (next_cut_ >= jobs_.size() || !status_.is_ok()) return false;
-    return sends_ ? begun_ - ring_->read.load(std::memory_order_relaxed) != BulkRing::kBytes
-                  : ring_->written.load(std::memory_order_relaxed) != begun_;
+    return sends_ ? begun_ - ring_.read.load(std::memory_order_relaxed) != BulkRing::kBytes
+                  : ring_.written.load(std::memory_order_relaxed) != begun_;
   }
   uint32_t take_told() override {
     if (!std::exchange(told_, false)) return 0;
     return sends_ ? kWakeForBulkBytes : kWakeForBulkRoom;
   }
-  /// Call when the link has ended and this lane is idle; the ring is not used again. @return the GPU's pin of the ring, if any
-  MemoryBuffer close() { return std::exchange(mapped_, {}); }
+  /// @return the GPU's pin of the ring, if any
+  MemoryBuffer close() override { return std::exchange(mapped_, {}); }
   bool serves(MemoryId region) const override;
   std::string flight_record() const override;
 
@@ -104,6 +100,8 @@ class RingLane final : public Lane {
     bool ends_job = false;
   };
 
+  bool reaches(std::span<const HeldRange> ranges);
+  bool reaches_gpu();
   std::optional<uint64_t> room();
   bool begin_piece();
   bool start(Piece& piece, bool for_gpu);
@@ -112,7 +110,7 @@ class RingLane final : public Lane {
   bool end_pieces();
   void end_front_job();
 
-  BulkRing* const ring_;
+  BulkRing& ring_;
   const PullParts parts_;
   const bool sends_;
   const size_t piece_;
@@ -131,5 +129,7 @@ class RingLane final : public Lane {
   TimePoint moved_at_{};
   Status status_;
 };
+
+std::unique_ptr<Lane> make_ring_lane(const LaneMaking& making, bool receives);
 
 }  // namespace tcpx

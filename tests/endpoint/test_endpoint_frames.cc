@@ -42,9 +42,9 @@ TEST(EndpointFrames, HeadersAreChecked) {
   EXPECT_EQ(code_with([](ControlHeader& h) { h.type = kLastControlType + 1; }), Code::kProtocol);
   EXPECT_EQ(code_with([](ControlHeader& h) { h.type = 255; }), Code::kProtocol);
   EXPECT_EQ(code_with([](ControlHeader& h) { h.packing = 3; }), Code::kProtocol);
-  EXPECT_TRUE(check_header(make_header(ControlType::kGo, 1, 0, 0, Packing::kShared)).is_ok());
-  EXPECT_EQ(check_header(make_header(ControlType::kGo, 1, 0, 0, Packing{5})).code(), Code::kProtocol);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.reserved_a = 1, h.flags = 0xffff, h.checksum = 9; }), Code::kOk);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.way = 31; }), Code::kOk);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.way = 32; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.flags = 0xffff, h.checksum = 9; }), Code::kOk);
   EXPECT_EQ(code_with([](ControlHeader& h) { h.operation = h.value = h.bytes = kHuge; }), Code::kOk);
 }
 
@@ -54,7 +54,32 @@ TEST(EndpointFrames, OtherVersionsAreNamed) {
     header.version = static_cast<uint8_t>(version);
     const Status status = check_header(header);
     EXPECT_EQ(status.code(), Code::kUnsupported) << version;
-    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 5"));
+    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 6"));
+  }
+}
+
+TEST(EndpointFrames, OffersAreCheckedAndFound) {
+  Bytes offers;
+  append_offer(Way::kRing, {}, offers);
+  append_offer(Way{31}, bytes_of("abc"), offers);
+  append_offer(Way::kPull, bytes_of("words"), offers);
+  ASSERT_TRUE(check_offers(offers).is_ok());
+  const auto words = [&](Way way) {
+    const auto found = WireOffers(offers).find(way);
+    return found ? std::string(reinterpret_cast<const char*>(found->data()), found->size()) : "none";
+  };
+  EXPECT_EQ(words(Way::kPull), "words");
+  EXPECT_EQ(words(Way{31}), "abc");
+  EXPECT_EQ(words(Way::kRing), "");
+  EXPECT_EQ(words(Way{30}), "none");
+  for (size_t bytes = 1; bytes < offers.size(); ++bytes) {
+    const bool whole = bytes == 8 || bytes == 19;
+    EXPECT_EQ(check_offers(std::span(offers).first(bytes)).is_ok(), whole) << bytes;
+  }
+  for (const Way again : {Way::kPull, Way{31}, Way::kNetwork, Way{32}, Way{255}}) {
+    Bytes more = offers;
+    append_offer(again, {}, more);
+    EXPECT_EQ(check_offers(more).code(), Code::kProtocol) << name_of(again);
   }
 }
 
@@ -63,12 +88,12 @@ TEST(EndpointFrames, PayloadsAreNoLongerThanTheirType) {
       {ControlType::kSend, 2097152},     {ControlType::kSendData, 2097152},
       {ControlType::kWrite, 2097152},    {ControlType::kWriteData, 2097152},
       {ControlType::kRead, 2097152},     {ControlType::kReadData, 65536},
-      {ControlType::kReady, 16384 * 24}, {ControlType::kGo, 0},
+      {ControlType::kReady, 393472},     {ControlType::kGo, 0},
       {ControlType::kDone, 1024},        {ControlType::kCancel, 0},
       {ControlType::kCredit, 0},         {ControlType::kNotify, 4 + 256 + 1048576},
       {ControlType::kPeer, 512},         {ControlType::kBye, 1024},
-      {ControlType::kShare, 96},         {ControlType::kUnshare, 0},
-      {ControlType::kBegin, 0},          {ControlType::kPosted, 0},
+      {ControlType::kLane, 4096},        {ControlType::kBegin, 0},
+      {ControlType::kPosted, 0},
   };
   EXPECT_EQ(longest.size(), size_t{kLastControlType});
   for (const auto& [type, bytes] : longest) {

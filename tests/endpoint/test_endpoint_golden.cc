@@ -73,17 +73,17 @@ constexpr uint64_t kOperation = 0x0102030405060708, kValue = 0x1112131415161718,
 TEST(EndpointGolden, Send) {
   const std::vector<uint64_t> lengths = {0x21222324, 0x2122232400000000, 0x0000000004040404};
   expect_golden(
-      "|magic| 58 43 |version| 05 |type| 01 |packing| 01 |reserved| 00 |flags| 00 00 |payload bytes| 2c 00 00 00"
+      "|magic| 58 43 |version| 06 |type| 01 |packing| 01 |way| 00 |flags| 00 00 |payload bytes| 2c 00 00 00"
       "|checksum| 00 00 00 00 |operation| 08 07 06 05 04 03 02 01 |sequence| 18 17 16 15 14 13 12 11"
       "|bytes| 28 27 26 25 24 23 22 21"
-      "|lengths| 03 00 00 00 |ranges| 00 00 00 00 |sources| 00 00 00 00 |notifications| 00 00 |name| 00 00 |text| 00 00 00 00"
+      "|lengths| 03 00 00 00 |ranges| 00 00 00 00 |offers| 00 00 00 00 |notifications| 00 00 |name| 00 00 |text| 00 00 00 00"
       "|length 0| 24 23 22 21 00 00 00 00 |length 1| 00 00 00 00 24 23 22 21 |length 2| 04 04 04 04 00 00 00 00",
       SendFrame{.operation = kOperation, .sequence = kValue, .bytes = kBytes, .packing = Packing::kRanges, .lengths = lengths});
 }
 
 TEST(EndpointGolden, SendWithNotification) {
   expect_golden(
-      "58 43 05 01 |packed| 02 00 0000 |payload bytes| 19 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
+      "58 43 06 01 |packed| 02 00 0000 |payload bytes| 19 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
       "28 27 26 25 24 23 22 21"
       "|counts| 00000000 00000000 00000000 |notifications| 01 00 |name| 03 00 |text| 02 00 00 00 |name| 61 62 63 |text| 64 65",
       SendFrame{.operation = kOperation,
@@ -102,12 +102,12 @@ TEST(EndpointGolden, LongNotifications) {
   });
   EXPECT_EQ(
       hex(send),
-      hex(from_text("58 43 05 01 00 00 0000 |payload bytes| 18 02 01 00 00000000 08 07 06 05 04 03 02 01"
+      hex(from_text("58 43 06 01 00 00 0000 |payload bytes| 18 02 01 00 00000000 08 07 06 05 04 03 02 01"
                     "18 17 16 15 14 13 12 11 28 27 26 25 24 23 22 21"
                     "|counts| 00000000 00000000 00000000 |notifications| 01 00 |name| 01 00 |text| 03 02 01 00 |name| 6e")) +
           text_hex);
   const Bytes notify = wire_bytes([&](ControlStream& stream) { stream.send(NotifyFrame{.notify = {"n", text}}); });
-  EXPECT_EQ(hex(notify), hex(from_text("58 43 05 |type| 0c 00 00 0000 |payload bytes| 08 02 01 00 00000000 0000000000000000"
+  EXPECT_EQ(hex(notify), hex(from_text("58 43 06 |type| 0c 00 00 0000 |payload bytes| 08 02 01 00 00000000 0000000000000000"
                                        "0000000000000000 0000000000000000 |name| 01 00 00 00 6e")) +
                              text_hex);
 }
@@ -115,7 +115,7 @@ TEST(EndpointGolden, LongNotifications) {
 TEST(EndpointGolden, SendWithData) {
   const Bytes data = from_text("c0 c1 c2 c3");
   expect_golden(
-      "58 43 05 |type| 02 00 00 0000 |payload bytes| 1c 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
+      "58 43 06 |type| 02 00 00 0000 |payload bytes| 1c 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
       "|bytes| 04 00 00 00 00 00 00 00"
       "|counts| 00000000 00000000 00000000 01 00 01 00 03 00 00 00 |name| 6e |text| 78 79 7a |data| c0 c1 c2 c3",
       SendDataFrame{.operation = kOperation, .sequence = kValue, .notify = NotifyText{"n", "xyz"}, .data = data});
@@ -126,10 +126,10 @@ TEST(EndpointGolden, Write) {
       {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 0x0000000000010002},
       {.slot = {0x2222232425262728, 0x5152535455565758}, .offset = 0x6162636465666768, .bytes = 0x0000000000030004}};
   expect_golden(
-      "58 43 05 |type| 03 02 00 0000 |payload bytes| 5a 00 00 00 00000000 08 07 06 05 04 03 02 01 |unused| 00 00 00 00 00 00 00 "
+      "58 43 06 |type| 03 02 00 0000 |payload bytes| 5a 00 00 00 00000000 08 07 06 05 04 03 02 01 |unused| 00 00 00 00 00 00 00 "
       "00"
       "|bytes| 06 00 04 00 00 00 00 00"
-      "|lengths| 00000000 |ranges| 02000000 |sources| 00000000 |notifications| 01 00 |name| 05 00 |text| 01 00 00 00"
+      "|lengths| 00000000 |ranges| 02000000 |offers| 00000000 |notifications| 01 00 |name| 05 00 |text| 01 00 00 00"
       "|slot| 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 02 00 01 00 00 00 00 00"
       "|slot| 28 27 26 25 24 23 22 22 58 57 56 55 54 53 52 51 |offset| 68 67 66 65 64 63 62 61 |bytes| 04 00 03 00 00 00 00 00"
       "|name| 6c 61 79 65 72 |text| 37",
@@ -145,7 +145,7 @@ TEST(EndpointGolden, WriteWithData) {
   const std::vector<WireRange> ranges = {
       {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 3}};
   expect_golden(
-      "58 43 05 |type| 04 00 00 0000 |payload bytes| 39 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "58 43 06 |type| 04 00 00 0000 |payload bytes| 39 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
       "|bytes| 03 00 00 00 00 00 00 00 |counts| 00000000 01000000 00000000 01 00 01 00 01 00 00 00"
       "|slot| 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 03 00 00 00 00 00 00 00"
       "|name| 6e |text| 74 |data| d0 d1 d2",
@@ -156,71 +156,81 @@ TEST(EndpointGolden, Read) {
   const std::vector<WireRange> ranges = {
       {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 0x0506}};
   expect_golden(
-      "58 43 05 |type| 05 00 00 0000 |payload bytes| 34 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "58 43 06 |type| 05 00 00 0000 |payload bytes| 34 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
       "|bytes| 06 05 00 00 00 00 00 00 |counts| 00000000 01000000 00000000 00 00 00 00 00 00 00 00"
       "|slot| 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 06 05 00 00 00 00 00 00",
       ReadFrame{.operation = kOperation, .bytes = 0x0506, .ranges = ranges});
 }
 
 // Of a peer of the same host.
-TEST(EndpointGolden, Sources) {
+TEST(EndpointGolden, Offers) {
   const std::vector<WireSource> sources = {{.share = 0x7172737475767778, .address = 0x4142434445464748, .bytes = 0x0506},
                                            {.share = 0, .address = 0x5152535455565758, .bytes = 0x0100}};
+  Bytes offers;
+  append_offer(Way::kPull, std::as_bytes(std::span(sources)), offers);
+  append_offer(Way::kRing, {}, offers);
   const char* const items =
+      "|by pull| 01 000000 |words| 30 00 00 00"
       "|share| 78 77 76 75 74 73 72 71 |address| 48 47 46 45 44 43 42 41 |bytes| 06 05 00 00 00 00 00 00"
-      "|share| 00 00 00 00 00 00 00 00 |address| 58 57 56 55 54 53 52 51 |bytes| 00 01 00 00 00 00 00 00";
+      "|share| 00 00 00 00 00 00 00 00 |address| 58 57 56 55 54 53 52 51 |bytes| 00 01 00 00 00 00 00 00"
+      "|by ring| 02 000000 |words| 00 00 00 00";
   expect_golden(
-      ("58 43 05 01 |packed| 02 00 0000 |payload bytes| 44 00 00 00 00000000 08 07 06 05 04 03 02 01"
+      ("58 43 06 01 |packed| 02 00 0000 |payload bytes| 54 00 00 00 00000000 08 07 06 05 04 03 02 01"
        "18 17 16 15 14 13 12 11 |bytes| 06 06 00 00 00 00 00 00"
-       "|counts| 00000000 00000000 02000000 0000 0000 00000000" +
+       "|counts| 00000000 00000000 40000000 0000 0000 00000000" +
        std::string(items))
           .c_str(),
-      SendFrame{.operation = kOperation, .sequence = kValue, .bytes = 0x0606, .packing = Packing::kPacked, .sources = sources});
-  expect_golden(("58 43 05 |ready| 07 02 00 0000 |payload bytes| 30 00 00 00 00000000 08 07 06 05 04 03 02 01"
+      SendFrame{.operation = kOperation, .sequence = kValue, .bytes = 0x0606, .packing = Packing::kPacked, .offers = offers});
+  expect_golden(("58 43 06 |ready| 07 02 00 0000 |payload bytes| 40 00 00 00 00000000 08 07 06 05 04 03 02 01"
                  "0000000000000000 |bytes| 06 06 00 00 00 00 00 00" +
                  std::string(items))
                     .c_str(),
-                ReadyFrame{.operation = kOperation, .bytes = 0x0606, .packing = Packing::kPacked, .sources = sources});
+                ReadyFrame{.operation = kOperation, .bytes = 0x0606, .packing = Packing::kPacked, .offers = offers});
+}
+
+// What the lanes of a pull tell each other.
+TEST(EndpointGolden, Shares) {
   MemoryShare memory{.kind = ShareKind::kFabric, .base = 0x2122232425262728, .bytes = 0x3132333435363738, .identity = 0x0908};
   memory.handle[0] = std::byte{0xa1};
   memory.handle[63] = std::byte{0xa2};
-  expect_golden(("58 43 05 |share| 0f 00 00 0000 |payload bytes| 60 00 00 00 00000000 08 07 06 05 04 03 02 01"
-                 "0000000000000000 0000000000000000 |kind| 03 00 00 00 00 00 00 00 |base| 28 27 26 25 24 23 22 21"
-                 "|bytes| 38 37 36 35 34 33 32 31 |identity| 08 09 00 00 00 00 00 00 |handle| a1" +
+  expect_golden(("58 43 06 |lane| 0f 00 |pull| 01 0000 |payload bytes| 60 00 00 00 00000000 |number| 08 07 06 05 04 03 02 01"
+                 "|share| 0000000000000000 |to receiver| 0000000000000000 |kind| 03 00 00 00 00 00 00 00"
+                 "|base| 28 27 26 25 24 23 22 21 |bytes| 38 37 36 35 34 33 32 31 |identity| 08 09 00 00 00 00 00 00 |handle| a1" +
                  std::string(2 * 62, '0') + "a2")
                     .c_str(),
-                ShareFrame{.share = kOperation, .memory = memory});
-  expect_golden("58 43 05 |unshare| 10 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 0000000000000000 0000000000000000",
-                UnshareFrame{.share = kOperation});
+                talk(PullTalk::kShare, kOperation, std::as_bytes(std::span(&memory, 1))));
+  expect_golden("58 43 06 |lane| 0f 00 01 0000 00000000 00000000 08 07 06 05 04 03 02 01 |unshare| 0100000000000000 0000000000000000",
+                talk(PullTalk::kUnshare, kOperation));
   expect_golden(
-      "58 43 05 |unshare| 10 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 0000000000000000 |gone| 0100000000000000",
-      UnshareFrame{.share = kOperation, .gone = true});
+      "58 43 06 |lane| 0f 00 01 0000 00000000 00000000 08 07 06 05 04 03 02 01 |unshared| 0200000000000000"
+      "|to sender| 0100000000000000",
+      talk(PullTalk::kUnshared, kOperation));
 }
 
 TEST(EndpointGolden, ReadData) {
   const Bytes data = from_text("e0 e1 e2 e3 e4");
   const char* const literal =
-      "58 43 05 |type| 06 00 00 0000 |payload bytes| 05 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "58 43 06 |type| 06 00 00 0000 |payload bytes| 05 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
       "|bytes| 05 00 00 00 00 00 00 00 |data alone| e0 e1 e2 e3 e4";
   expect_golden(literal, ReadDataFrame{.operation = kOperation, .data = data});
 }
 
 TEST(EndpointGolden, FramesWithoutPayload) {
   expect_golden(
-      "58 43 05 |ready| 07 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 0000000000000000",
+      "58 43 06 |ready| 07 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 0000000000000000",
       ReadyFrame{.operation = kOperation});
-  expect_golden("58 43 05 |go, pulled| 08 03 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 0000000000000000 0000000000000000",
-                GoFrame{.operation = kOperation, .packing = Packing::kPulled});
-  expect_golden("58 43 05 |go| 08 02 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 01 00 00 00 00 00 00 00 0000000000000000",
+  expect_golden("58 43 06 |go| 08 00 |pull| 01 0000 00000000 00000000 08 07 06 05 04 03 02 01 0000000000000000 0000000000000000",
+                GoFrame{.operation = kOperation, .way = Way::kPull});
+  expect_golden("58 43 06 |go| 08 02 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 01 00 00 00 00 00 00 00 0000000000000000",
                 GoFrame{.operation = kOperation, .of_read = true, .packing = Packing::kPacked});
   expect_golden(
-      "58 43 05 |cancel| 0a 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 0100000000000000",
+      "58 43 06 |cancel| 0a 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 0100000000000000",
       CancelFrame{.operation = kOperation, .sequence = kValue, .what = CancelFrame::What::kSend});
   expect_golden(
-      "58 43 05 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 0000040000000000",
+      "58 43 06 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 0000040000000000",
       CreditFrame{.window = Window::kRest, .bytes = 0x40000});
   expect_golden(
-      "58 43 05 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 10 00 00 00 00 00 0000040000000000",
+      "58 43 06 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 10 00 00 00 00 00 0000040000000000",
       CreditFrame{.window = Window::kRest, .bytes = 0x40000, .size = 0x100000});
   for (uint64_t window = 0; window <= kWindows; ++window) {
     CreditFrame credit{.window = Window::kRest, .bytes = 7};
@@ -231,27 +241,27 @@ TEST(EndpointGolden, FramesWithoutPayload) {
 
 TEST(EndpointGolden, Begun) {
   expect_golden(
-      "58 43 05 |begin| 11 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 0000000000000000",
+      "58 43 06 |begin| 10 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 0000000000000000",
       BeginFrame{.operation = kOperation});
   expect_golden(
-      "58 43 05 |begin| 11 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 |of read| 01 00 00 00 00 00 00 00 0000000000000000",
+      "58 43 06 |begin| 10 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 |of read| 01 00 00 00 00 00 00 00 0000000000000000",
       BeginFrame{.operation = kOperation, .of_read = true});
   expect_golden(
-      "58 43 05 |posted| 12 |packed| 02 00 0000 00000000 00000000 0000000000000000 18 17 16 15 14 13 12 11 28 27 26 25 24 23 22 21",
+      "58 43 06 |posted| 11 |packed| 02 00 0000 00000000 00000000 0000000000000000 18 17 16 15 14 13 12 11 28 27 26 25 24 23 22 21",
       PostedFrame{.sequence = kValue, .bytes = kBytes, .packing = Packing::kPacked});
   expect_golden(
-      "58 43 05 |ready| 07 00 00 |begun| 0100 00000000 00000000 08 07 06 05 04 03 02 01 0000000000000000 28 27 26 25 24 23 22 21",
+      "58 43 06 |ready| 07 00 00 |begun| 0100 00000000 00000000 08 07 06 05 04 03 02 01 0000000000000000 28 27 26 25 24 23 22 21",
       ReadyFrame{.operation = kOperation, .bytes = kBytes, .begun = true});
   expect_golden(
-      "58 43 05 |send| 01 00 00 |begun| 0100 |payload bytes| 14 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
-      "28 27 26 25 24 23 22 21 |lengths| 00 00 00 00 |ranges| 00 00 00 00 |sources| 00 00 00 00 |notify| 00 00 00 00 00 00 00 00",
+      "58 43 06 |send| 01 00 00 |begun| 0100 |payload bytes| 14 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
+      "28 27 26 25 24 23 22 21 |lengths| 00 00 00 00 |ranges| 00 00 00 00 |offers| 00 00 00 00 |notify| 00 00 00 00 00 00 00 00",
       SendFrame{.operation = kOperation, .sequence = kValue, .bytes = kBytes, .begun = true});
 }
 
 TEST(EndpointGolden, Done) {
   const Status refused(Code::kMismatch, "op", "why");
   const char* const literal =
-      "58 43 05 |done| 09 00 00 0000 |payload bytes| 07 00 00 00 00000000 08 07 06 05 04 03 02 01"
+      "58 43 06 |done| 09 00 00 0000 |payload bytes| 07 00 00 00 00000000 08 07 06 05 04 03 02 01"
       "|TCPX_E_MISMATCH| 0c 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |text| 6f 70 3a 20 77 68 79";
   expect_golden(literal, DoneFrame{.operation = kOperation, .status = refused});
   const Recorder::Frame got = read(from_text(literal));
@@ -259,18 +269,18 @@ TEST(EndpointGolden, Done) {
   ASSERT_TRUE(decode(got.header, got.payload, done).is_ok());
   EXPECT_EQ(done.operation, kOperation);
   EXPECT_EQ(done.status.to_string(), "TCPX_E_MISMATCH: peer reported: op: why");
-  expect_golden("58 43 05 |done| 09 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 |ok| 0000000000000000 0000000000000000",
+  expect_golden("58 43 06 |done| 09 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 |ok| 0000000000000000 0000000000000000",
                 DoneFrame{.operation = kOperation});
 }
 
 TEST(EndpointGolden, Bye) {
-  expect_golden("58 43 05 |bye| 0e 00 00 0000 00000000 00000000 0000000000000000 0000000000000000 0000000000000000", ByeFrame{});
+  expect_golden("58 43 06 |bye| 0e 00 00 0000 00000000 00000000 0000000000000000 0000000000000000 0000000000000000", ByeFrame{});
 }
 
 // A name and a text that changed places at both ends would come back all the same.
 TEST(EndpointGolden, Notify) {
   const char* const literal =
-      "58 43 05 |notify| 0c 00 00 0000 |payload bytes| 0b 00 00 00 00000000 0000000000000000 0000000000000000 0000000000000000"
+      "58 43 06 |notify| 0c 00 00 0000 |payload bytes| 0b 00 00 00 00000000 0000000000000000 0000000000000000 0000000000000000"
       "|name| 02 00 00 00 61 62 |text| 76 77 78 79 7a";
   expect_golden(literal, NotifyFrame{.notify = {"ab", "vwxyz"}});
   const Recorder::Frame got = read(from_text(literal));
@@ -320,7 +330,7 @@ TEST(EndpointGolden, PeerMessages) {
   const GrantHeader header{
       .transfer = kOperation, .transfer_bytes = kBytes, .first_chunk = 0x3132333435363738, .count = 3, .reserved = 0};
   const Bytes granted = expect_golden_message(
-      "58 43 05 |peer| 0d 00 00 0000 23 00 00 00 00000000 |flow| 01 00 00 00 00 00 00 00 |grant| 06 00 00 00 00 00 00 00"
+      "58 43 06 |peer| 0d 00 00 0000 23 00 00 00 00000000 |flow| 01 00 00 00 00 00 00 00 |grant| 06 00 00 00 00 00 00 00"
       "0000000000000000 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21"
       "|first chunk| 38 37 36 35 34 33 32 31 |count| 03 00 00 00 00000000 |channels| 02 00 01",
       FrameType::kGrant, copy_of(encode_grant(room, {.header = header, .channels = channels})));
@@ -332,7 +342,7 @@ TEST(EndpointGolden, PeerMessages) {
   EXPECT_EQ(grant->channels[0], 2);
 
   const Bytes again = expect_golden_message(
-      "58 43 05 |peer| 0d 00 00 0000 20 00 00 00 00000000 01 00 00 00 00 00 00 00 |regrant| 07 00 00 00 00 00 00 00"
+      "58 43 06 |peer| 0d 00 00 0000 20 00 00 00 00000000 01 00 00 00 00 00 00 00 |regrant| 07 00 00 00 00 00 00 00"
       "0000000000000000 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21"
       "|chunk| 38 37 36 35 34 33 32 31 |channel| 02 00 00 00 00000000",
       FrameType::kRegrant,
@@ -346,7 +356,7 @@ TEST(EndpointGolden, PeerMessages) {
   EXPECT_EQ(regrant->channel, 2u);
 
   const Bytes lost = expect_golden_message(
-      "58 43 05 |peer| 0d 00 00 0000 17 00 00 00 00000000 01 00 00 00 00 00 00 00 |channel down| 08 00 00 00 00 00 00 00"
+      "58 43 06 |peer| 0d 00 00 0000 17 00 00 00 00000000 01 00 00 00 00 00 00 00 |channel down| 08 00 00 00 00 00 00 00"
       "0000000000000000 |channel| 02 00 00 00 |TCPX_E_TIMEOUT| 05 00 00 00 |text bytes| 07 00 00 00 00000000"
       "6f 70 3a 20 77 68 79",
       FrameType::kChannelDown, copy_of(encode_channel_down(room, {.channel = 2, .reason = Status(Code::kTimeout, "op", "why")})));
@@ -356,12 +366,12 @@ TEST(EndpointGolden, PeerMessages) {
   EXPECT_EQ(down->reason.to_string(), "TCPX_E_TIMEOUT: peer reported: op: why");
 
   EXPECT_EQ(*decode_transfer_number(expect_golden_message(
-                "58 43 05 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |received| 09 00 00 00 00 00 00 00"
+                "58 43 06 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |received| 09 00 00 00 00 00 00 00"
                 "0000000000000000 08 07 06 05 04 03 02 01",
                 FrameType::kReceived, copy_of(encode_transfer_number(room, kOperation)))),
             kOperation);
   EXPECT_EQ(*decode_transfer_number(expect_golden_message(
-                "58 43 05 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |submitted| 0a 00 00 00 00 00 00 00"
+                "58 43 06 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |submitted| 0a 00 00 00 00 00 00 00"
                 "0000000000000000 08 07 06 05 04 03 02 01",
                 FrameType::kSubmitted, copy_of(encode_transfer_number(room, kOperation)))),
             kOperation);
@@ -385,7 +395,7 @@ TEST(EndpointGolden, StatusCodes) {
 // Both ends count the same window, cut the same pieces and choose alike: numbers that are part of the protocol too.
 TEST(EndpointGolden, Numbers) {
   EXPECT_EQ(kControlMagic, 0x4358);
-  EXPECT_EQ(kControlVersion, 5);
+  EXPECT_EQ(kControlVersion, 6);
   EXPECT_EQ(kMaxInlineBytes, 65536u);
   EXPECT_EQ(kMaxWireRanges, 16384u);
   EXPECT_EQ(kMaxNotifyNameBytes, 256u);
@@ -401,7 +411,7 @@ TEST(EndpointGolden, Numbers) {
   EXPECT_EQ(credit_step(Window::kRestOffers, kSmallWindowBytes), 65536u);
   EXPECT_EQ(window_cost(Window::kRest, 1000, 0, 2, 30), 64u + 1000 + 2 * 32 + 30);
   EXPECT_EQ(window_cost(Window::kSendOffers, 0, 3, 0, 30), 256u + 3 * 8 + 30);
-  EXPECT_EQ(window_cost(Window::kRestOffers, 0, 0, 2, 30, 5), 256u + 2 * 32 + 5 * 24 + 30);
+  EXPECT_EQ(window_cost(Window::kRestOffers, 0, 0, 2, 30, 50), 256u + 2 * 32 + 50 + 30);
   EXPECT_EQ(kParcelBytes, 1048576u);
   EXPECT_EQ(kDirectRangeBytes, 262144u);
 }

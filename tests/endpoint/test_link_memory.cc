@@ -118,7 +118,7 @@ TEST_F(LinkMemory, AReceiveThroughTheRing) {
   at_every_allocation(
       [&] {
         const OperationId id = receive(host(0, kLong));
-        offer_send({hidden()});
+        offer_send({});
         peers_turn();
         return id;
       },
@@ -131,7 +131,7 @@ TEST_F(LinkMemory, AWriteThroughTheRing) {
       [&] {
         const OperationId id = write(host(0, kLong));
         step();
-        say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kShared);
+        say_go(id, Way::kRing);
         say_done(id);
         return id;
       },

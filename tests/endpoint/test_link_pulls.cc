@@ -54,8 +54,7 @@ TEST_F(LinkPulls, AReceiveThatComesLater) {
 TEST_F(LinkPulls, AReadOfItsOwn) {
   const OperationId id = read(host(0, kLong));
   ASSERT_TRUE(await(ControlType::kRead));
-  const WireSource from = source(0, kLong);
-  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), std::as_bytes(std::span(&from, 1)));
+  offer_read(id, {source(0, kLong)});
   ASSERT_TRUE(pulled(true));
   EXPECT_TRUE(end_of(id).is_ok());
   EXPECT_TRUE(has_peers(host_, kLong));
@@ -73,7 +72,7 @@ TEST_F(LinkPulls, ThePeerCopies) {
     EXPECT_EQ(offered->sources[0].address, reinterpret_cast<uint64_t>(memory->data() + offset));
     EXPECT_EQ(offered->sources[0].bytes, kLong);
     EXPECT_TRUE(pending(id));
-    say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kPulled);
+    say_go(id, Way::kPull);
   }
   expect_ends(sent, written);
 }
@@ -83,9 +82,9 @@ TEST_F(LinkPulls, ThePeerReads) {
   const auto ready = await(ControlType::kReady);
   ASSERT_TRUE(ready);
   EXPECT_EQ(ready->bytes, kLong);
-  EXPECT_EQ(ready->payload_bytes, sizeof(WireSource));
+  EXPECT_EQ(ready->payload_bytes, 2 * sizeof(OfferHeader) + sizeof(WireSource));
   EXPECT_TRUE(link_->serves(host_id_));
-  say(ControlType::kGo, kOperation, 1, 0, Packing::kPulled);
+  say_go(OperationId{kOperation}, Way::kPull, true);
   steps(3);
   EXPECT_TRUE(alive());
   EXPECT_FALSE(link_->serves(host_id_));
@@ -99,12 +98,12 @@ TEST_F(LinkPulls, TheNetworkIsNotAsked) {
   const OperationId written = write(host(0, kLong)), sent = send(device(0, kLong));
   for (const auto& [type, id] : {std::pair{ControlType::kWrite, written}, {ControlType::kSend, sent}}) {
     ASSERT_TRUE(offer(type));
-    say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kPulled);
+    say_go(id, Way::kPull);
   }
   expect_ends(sent, written);
   ask(ControlType::kRead, kOperation);
   ASSERT_TRUE(await(ControlType::kReady));
-  say(ControlType::kGo, kOperation, 1, 0, Packing::kPulled);
+  say_go(OperationId{kOperation}, Way::kPull, true);
   offer_write({source(0, kLong)});
   ASSERT_TRUE(pulled());
   ASSERT_TRUE(await(ControlType::kDone));
@@ -156,7 +155,7 @@ TEST_F(LinkPulls, TheLanesTakeTheRest) {
   offer_write({source(0, kLong)});
   const auto go = await(ControlType::kGo);
   ASSERT_TRUE(go);
-  EXPECT_NE(go->packing, static_cast<uint8_t>(Packing::kPulled));
+  EXPECT_NE(go->way, static_cast<uint8_t>(Way::kPull));
   EXPECT_TRUE(alive());
 }
 
@@ -174,16 +173,16 @@ TEST_F(LinkPulls, APeerThatMayNoLongerBeReadIsLeftToTheRing) {
   std::fill(host_.begin(), host_.end(), std::byte{0});
   const OperationId id = read(device(0, kLong));
   ASSERT_TRUE(await(ControlType::kRead));
-  const WireSource from = source(0, kLong);
-  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), std::as_bytes(std::span(&from, 1)));
+  offer_read(id, {source(0, kLong)});
   OperationPayload payload;
   payload.ranges = {advertised(host_id_, 0, kLong)};
   payload.sources = {source(kPart - kLong, kLong)};
+  payload.ring = true;
   say(ControlType::kWrite, kOperation + 1, 0, kLong, Packing::kPacked, &payload);
   for (const bool of_read : {true, false}) {
     const auto go = await(ControlType::kGo);
     ASSERT_TRUE(go);
-    EXPECT_EQ(go->packing, static_cast<uint8_t>(Packing::kShared));
+    EXPECT_EQ(go->way, static_cast<uint8_t>(Way::kRing));
     EXPECT_EQ(go->value == 1, of_read);
   }
   EXPECT_EQ(put(std::span(peers_).first(kLong)), kLong);
@@ -196,7 +195,7 @@ TEST_F(LinkPulls, APeerThatMayNoLongerBeReadIsLeftToTheRing) {
   offer_write({source(0, kLong)});
   const auto go = await(ControlType::kGo);
   ASSERT_TRUE(go);
-  EXPECT_EQ(go->packing, static_cast<uint8_t>(Packing::kShared)) << "not tried again";
+  EXPECT_EQ(go->way, static_cast<uint8_t>(Way::kRing)) << "not tried again";
 }
 
 // Memory that is not there is no matter of rights.
@@ -208,51 +207,103 @@ TEST_F(LinkPulls, MemoryThatIsGoneEndsTheLink) {
 // GPU memory that is no GPU's cannot be mapped: it is not pulled, and the number stays taken.
 TEST_F(LinkPulls, SharesAreChecked) {
   const MemoryShare memory{.kind = ShareKind::kIpc, .base = 4096, .bytes = 4096};
-  const auto bytes = std::as_bytes(std::span(&memory, 1));
-  say_raw(make_header(ControlType::kShare, 2), bytes);
+  share(2, memory);
   offer_write({source(0, kLong, 2)});
   const auto go = await(ControlType::kGo);
   ASSERT_TRUE(go);
-  EXPECT_NE(go->packing, static_cast<uint8_t>(Packing::kPulled));
-  say(ControlType::kUnshare, 2);
+  EXPECT_NE(go->way, static_cast<uint8_t>(Way::kPull));
+  say_pull(PullTalk::kUnshare, 2);
   steps(3);
   EXPECT_TRUE(alive());
-  say_raw(make_header(ControlType::kShare, 3), bytes);
-  say_raw(make_header(ControlType::kShare, 3), bytes);
+  share(3, memory);
+  share(3, memory);
   expect_refused();
 }
 
 TEST_F(LinkPulls, SharesAreBounded) {
   const MemoryShare memory{.kind = ShareKind::kIpc, .base = 4096, .bytes = 4096};
-  for (uint64_t share = 2; share < 2 + kMaxShares; ++share) {
-    say_raw(make_header(ControlType::kShare, share), std::as_bytes(std::span(&memory, 1)));
-    if (share % 256 == 0) step();
+  for (uint64_t number = 2; number < 2 + kMaxShares; ++number) {
+    share(number, memory);
+    if (number % 256 == 0) step();
   }
   steps(3);
   EXPECT_TRUE(alive());
-  say_raw(make_header(ControlType::kShare, 1'000'000), std::as_bytes(std::span(&memory, 1)));
+  share(1'000'000, memory);
   expect_refused();
 }
 
 TEST_F(LinkPulls, WhatNoPeerOfOursSays) {
-  const OperationId id = read(host(0, kLong));
-  const WireSource wrong = source(0, kLong - 1), none = source(0, 0);
-  const WireSource wraps{.share = 0, .address = ~uint64_t{0}, .bytes = kLong};
-  const std::tuple<const char*, uint64_t, const WireSource*> cases[] = {
-      {"fewer bytes than are said", kLong, &wrong}, {"an empty one", 0, &none}, {"one that wraps", kLong, &wraps}};
-  for (const auto& [name, bytes, from] : cases) {
-    ReadyFrame frame;
-    EXPECT_EQ(decode(make_header(ControlType::kReady, 1, 0, bytes), std::as_bytes(std::span(from, 1)), frame).code(),
-              Code::kProtocol)
-        << name;
+  const std::pair<const char*, std::vector<WireSource>> cases[] = {
+      {"fewer bytes than are said", {source(0, kLong - 1)}},
+      {"more", {source(0, kLong), source(0, 1)}},
+      {"an empty one", {source(0, 0), source(0, kLong)}},
+      {"one that wraps", {{.share = 0, .address = ~uint64_t{0}, .bytes = kLong}}},
+      {"a sum that wraps", {{.share = 0, .address = 0, .bytes = ~uint64_t{0}}, {.share = 0, .address = 0, .bytes = kLong + 1}}}};
+  for (const auto& [name, sources] : cases) {
+    for (const ControlType type : {ControlType::kReady, ControlType::kSend, ControlType::kWrite}) {
+      SCOPED_TRACE(std::string(name) + ", " + std::string(name_of(type)));
+      allow_log("has ended: ");
+      renew(make_host(true));
+      if (type == ControlType::kSend) {
+        offer_send(sources);
+      } else if (type == ControlType::kWrite) {
+        offer_write(sources);
+      } else {
+        const OperationId id = read(host(0, kLong));
+        ASSERT_TRUE(await(ControlType::kRead));
+        offer_read(id, sources);
+      }
+      expect_refused();
+    }
   }
+}
+
+TEST_F(LinkPulls, SourcesThatAreCutOff) {
+  std::vector<std::byte> offers;
+  append_offer(Way::kPull, std::vector<std::byte>(sizeof(WireSource) + 1), offers);
+  const OperationId id = read(host(0, kLong));
   ASSERT_TRUE(await(ControlType::kRead));
-  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong - 1), std::as_bytes(std::span(&wrong, 1)));
+  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), offers);
   expect_refused();
 }
 
+TEST_F(LinkPulls, MessagesThatNoLaneUnderstands) {
+  const MemoryShare memory{.kind = ShareKind::kIpc, .base = 4096, .bytes = 4096};
+  const auto words = std::as_bytes(std::span(&memory, 1));
+  const auto lane = [](uint64_t what, uint64_t to_sender, Way way) {
+    return make_header(ControlType::kLane, 2, what, to_sender, Packing::kWhole, way);
+  };
+  const std::tuple<const char*, ControlHeader, std::span<const std::byte>> cases[] = {
+      {"a share that is cut off", lane(0, 0, Way::kPull), words.first(words.size() - 1)},
+      {"of an unknown kind", lane(3, 0, Way::kPull), words},
+      {"a share to the sender", lane(0, 1, Way::kPull), words},
+      {"to the ring", lane(0, 0, Way::kRing), {}},
+      {"to a way that this end has not", lane(0, 0, Way{9}), {}}};
+  for (const auto& [name, header, payload] : cases) {
+    SCOPED_TRACE(name);
+    allow_log("has ended: ");
+    renew(make_host(true));
+    say_raw(header, payload);
+    expect_refused();
+  }
+}
+
+// A later build may have more ways than this one.
+TEST_F(LinkPulls, AnOfferByAWayThatThisEndHasNot) {
+  std::vector<std::byte> offers;
+  append_offer(Way{9}, std::vector<std::byte>(5), offers);
+  const std::vector<std::byte> known = offers_of({source(0, kLong)});
+  offers.insert(offers.end(), known.begin(), known.end());
+  const OperationId id = read(host(0, kLong));
+  ASSERT_TRUE(await(ControlType::kRead));
+  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), offers);
+  ASSERT_TRUE(pulled(true));
+  EXPECT_TRUE(end_of(id).is_ok());
+  EXPECT_TRUE(has_peers(host_, kLong));
+}
+
 TEST_F(LinkPulls, AnUnshareOfNothing) {
-  say(ControlType::kUnshare, 5);
+  say_pull(PullTalk::kUnshare, 5);
   expect_refused();
 }
 

@@ -10,11 +10,8 @@ class LinkShared : public NearLinkTest {
  protected:
   LinkShared() { renew(make_host(false)); }
 
-  bool went(bool of_read = false) {
-    const auto go = await(ControlType::kGo);
-    return go && go->packing == static_cast<uint8_t>(Packing::kShared) && (go->value == 1) == of_read;
-  }
-  void go(uint64_t operation, bool of_read = false) { say(ControlType::kGo, operation, of_read ? 1 : 0, 0, Packing::kShared); }
+  bool went(bool of_read = false) { return NearLinkTest::went(Way::kRing, of_read); }
+  void go(OperationId operation, bool of_read = false) { say_go(operation, Way::kRing, of_read); }
   void put_all(std::span<const std::byte> bytes) {
     EXPECT_TRUE(drive([&] {
       bytes = bytes.subspan(put(bytes));
@@ -49,7 +46,7 @@ class LinkShared : public NearLinkTest {
 };
 
 TEST_F(LinkShared, AWriteOfThePeer) {
-  offer_write({hidden()});
+  offer_write({});
   ASSERT_TRUE(went());
   EXPECT_TRUE(link_->serves(host_id_));
   put_all(peers(0, kLong - 1));
@@ -73,7 +70,7 @@ TEST_F(LinkShared, RangesOfAnyLengthInTheirOrder) {
     ranges.push_back(advertised(host_id_, to, length));
     std::copy_n(peers_.begin() + static_cast<ptrdiff_t>(from), length, wanted.begin() + static_cast<ptrdiff_t>(to));
   }
-  offer_write({hidden()}, ranges);
+  offer_write({}, ranges);
   ASSERT_TRUE(went());
   put_all(peers(0, kLong));
   ASSERT_TRUE(await(ControlType::kDone));
@@ -86,7 +83,7 @@ TEST_F(LinkShared, TheRingGoesRound) {
     const size_t offset = i % 17;
     OperationPayload payload;
     payload.ranges = {advertised(host_id_, offset, kLong)};
-    payload.sources = {hidden()};
+    payload.ring = true;
     say(ControlType::kWrite, kOperation + i, 0, kLong, Packing::kPacked, &payload);
     ASSERT_TRUE(went());
     put_all(peers(offset, kLong));
@@ -99,7 +96,7 @@ TEST_F(LinkShared, TheRingGoesRound) {
 }
 
 TEST_F(LinkShared, AReceiveThatComesLater) {
-  offer_send({hidden()});
+  offer_send({});
   steps(3);
   EXPECT_FALSE(hear(ControlType::kGo));
   const OperationId id = receive(device(0, kLong));  // no GPU's: the host gets at it
@@ -110,8 +107,7 @@ TEST_F(LinkShared, AReceiveThatComesLater) {
 TEST_F(LinkShared, AReadOfItsOwn) {
   const OperationId id = read(host(0, kLong));
   ASSERT_TRUE(await(ControlType::kRead));
-  const WireSource from = hidden();
-  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), std::as_bytes(std::span(&from, 1)));
+  offer_read(id, {});
   ASSERT_TRUE(went(true));
   expect_arrives(id, host_);
 }
@@ -120,9 +116,9 @@ TEST_F(LinkShared, ThePeerReads) {
   ask(ControlType::kRead, kOperation);
   const auto ready = await(ControlType::kReady);
   ASSERT_TRUE(ready);
-  EXPECT_EQ(ready->payload_bytes, sizeof(WireSource));
+  EXPECT_EQ(ready->payload_bytes, sizeof(OfferHeader));
   const Bytes before = host_;
-  go(kOperation, true);
+  go(OperationId{kOperation}, true);
   EXPECT_TRUE(is_part(take(kLong), before, 0));
   steps(3);
   EXPECT_TRUE(alive());
@@ -133,27 +129,25 @@ TEST_F(LinkShared, ThePeerReads) {
 TEST_F(LinkShared, WritesAndSendsOfItsOwn) {
   const OperationId written = write(host(7, kLong)), sent = send(device(9, kLong));
   ASSERT_TRUE(await(ControlType::kWrite) && await(ControlType::kSend));
-  go(static_cast<uint64_t>(sent));
-  go(static_cast<uint64_t>(written));
+  go(sent);
+  go(written);
   EXPECT_TRUE(is_part(take(kLong), device_, 9));
   EXPECT_TRUE(is_part(take(kLong), host_, 7));
   expect_ends(sent, written);
 }
 
-// One stretch that cannot be read hides the whole, and says nothing of where it lies.
-TEST_F(LinkShared, SourcesAreHidden) {
+// Nothing is said of where memory lies that the peer cannot read.
+TEST_F(LinkShared, NoSourcesAreTold) {
   (void)write(host(7, kLong));
   const auto offered = offer(ControlType::kWrite);
   ASSERT_TRUE(offered);
-  ASSERT_EQ(offered->sources.size(), 1u);
-  EXPECT_EQ(offered->sources[0].share, kHiddenMemory);
-  EXPECT_EQ(offered->sources[0].address, 0u);
-  EXPECT_EQ(offered->sources[0].bytes, kLong);
+  EXPECT_TRUE(offered->sources.empty());
+  EXPECT_TRUE(offered->ring);
 }
 
 TEST_F(LinkShared, NothingIsTouchedAfterAFailure) {
   const OperationId id = receive(host(0, kLong));
-  offer_send({hidden()});
+  offer_send({});
   ASSERT_TRUE(went());
   put_all(peers(0, kLong / 2));
   steps(3);
@@ -170,27 +164,16 @@ TEST_F(LinkShared, NothingIsTouchedAfterAFailure) {
 TEST_F(LinkShared, APeerThatIsGoneEndsIt) {
   const OperationId id = write(host(0, kLong));
   ASSERT_TRUE(await(ControlType::kWrite));
-  go(static_cast<uint64_t>(id));
+  go(id);
   steps(3);
   peer_.reset();
   for (int i = 0; i < 10 && pending(id); ++i) link_->progress(true);
   EXPECT_EQ(end_of(id).code(), Code::kPeerGone);
 }
 
-TEST_F(LinkShared, OneHiddenSourceAmongOthers) {
-  offer_write({hidden(kLong - 1), source(0, 1)});
-  expect_refused();
-}
-
-TEST_F(LinkShared, AShareUnderTheNumberOfHiddenMemory) {
-  const MemoryShare memory{.kind = ShareKind::kIpc, .base = 4096, .bytes = 4096};
-  say_raw(make_header(ControlType::kShare, kHiddenMemory), std::as_bytes(std::span(&memory, 1)));
-  expect_refused();
-}
-
 TEST_F(LinkShared, CountersThatDoNotAddUp) {
   const OperationId id = receive(host(0, kLong));
-  offer_send({hidden()});
+  offer_send({});
   ASSERT_TRUE(went());
   peer_area_.bulk_ring(false).written = BulkRing::kBytes + 1;
   expect_refused();
@@ -200,14 +183,14 @@ TEST_F(LinkShared, CountersThatDoNotAddUp) {
 TEST_F(LinkShared, AGoForWhatWasNotOfferedSo) {
   const OperationId id = write(host(0, kLong));
   ASSERT_TRUE(await(ControlType::kWrite));
-  say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kPulled);
+  say_go(id, Way::kPull);
   expect_refused();
 }
 
 TEST_F(LinkShared, AGoForAReadThatWasNotOfferedSo) {
   ask(ControlType::kRead, kOperation);
   ASSERT_TRUE(await(ControlType::kReady));
-  say(ControlType::kGo, kOperation, 1, 0, Packing::kPulled);
+  say_go(OperationId{kOperation}, Way::kPull, true);
   expect_refused();
 }
 
@@ -223,9 +206,10 @@ class LinkSharedGpu : public LinkShared {
     unmapper_.end();
   }
   /// What the peer hears of a send of GPU memory.
-  std::vector<WireSource> offered() {
+  OperationPayload offered() {
     const auto offer = this->offer(ControlType::kSend);
-    return offer ? offer->sources : std::vector<WireSource>{{.share = 99, .address = 9, .bytes = 9}};
+    EXPECT_TRUE(offer);
+    return offer.value_or(OperationPayload{});
   }
   HiddenMemoryOps gpu_;
 };
@@ -233,10 +217,10 @@ class LinkSharedGpu : public LinkShared {
 // This GPU's memory cannot be shared, either.
 TEST_F(LinkSharedGpu, FromTheGpu) {
   const OperationId sent = send(device(9, kLong));
-  const auto sources = offered();
-  ASSERT_EQ(sources.size(), 1u);
-  EXPECT_EQ(sources[0].share, kHiddenMemory);
-  go(static_cast<uint64_t>(sent));
+  const OperationPayload offer = offered();
+  EXPECT_TRUE(offer.sources.empty());
+  EXPECT_TRUE(offer.ring);
+  go(sent);
   EXPECT_TRUE(is_part(take(kLong), device_, 9));
   ASSERT_TRUE(drive([&] { return !pending(sent); }));
   EXPECT_TRUE(end_of(sent).is_ok());
@@ -251,7 +235,6 @@ TEST_F(LinkSharedGpu, ToTheGpuOutOfMemoryThatTheHostCouldRead) {
 
 TEST_F(LinkSharedGpu, ToTheHostOutOfAGpuThatReachesTheRing) {
   const OperationId id = receive(host(0, kLong));
-  peer_area_.bulk_ring(false).pinned = 1;
   offer_send({source(0, kLong, 5)});
   ASSERT_TRUE(went());
   expect_arrives(id, host_);
@@ -260,13 +243,15 @@ TEST_F(LinkSharedGpu, ToTheHostOutOfAGpuThatReachesTheRing) {
 TEST_F(LinkSharedGpu, AGpuThatDoesNotReachTheRingUsesTheNetwork) {
   gpu_.forbid_mapping();
   (void)receive(host(0, kLong));
-  offer_send({source(0, kLong, 5)});
+  offer_send({source(0, kLong, 5)}, false);
   const auto taken = await(ControlType::kGo);
   ASSERT_TRUE(taken);
-  EXPECT_FALSE(is_on_host(static_cast<Packing>(taken->packing)));
+  EXPECT_EQ(taken->way, static_cast<uint8_t>(Way::kNetwork));
   const OperationId sent = send(device(9, kLong));
-  EXPECT_TRUE(offered().empty());
-  go(static_cast<uint64_t>(sent));
+  const OperationPayload offer = offered();
+  EXPECT_TRUE(offer.sources.empty());
+  EXPECT_FALSE(offer.ring);
+  go(sent);
   expect_refused();
 }
 
@@ -282,11 +267,11 @@ TEST_F(LinkSharedGpu, APeerWantsGpuMemoryInARingThatTheGpuDoesNotReach) {
       payload.ranges = {advertised(device_id_, 0, kLong)};
       say(ControlType::kRead, kOperation, 0, kLong, Packing::kWhole, &payload);
       ASSERT_TRUE(await(ControlType::kReady));
-      go(kOperation, true);
+      go(OperationId{kOperation}, true);
     } else {
       const OperationId sent = send(device(9, kLong));
-      ASSERT_EQ(offered().at(0).address, reinterpret_cast<uintptr_t>(device_.data() + 9));
-      go(static_cast<uint64_t>(sent));
+      ASSERT_EQ(offered().sources.at(0).address, reinterpret_cast<uintptr_t>(device_.data() + 9));
+      go(sent);
     }
     expect_refused();
   }
@@ -295,8 +280,8 @@ TEST_F(LinkSharedGpu, APeerWantsGpuMemoryInARingThatTheGpuDoesNotReach) {
 // What can be pulled is also put into the ring, if the peer has it so.
 TEST_F(LinkSharedGpu, ThePeerChooses) {
   const OperationId sent = send(host(9, kLong));
-  ASSERT_EQ(offered().at(0).share, kHostMemory);
-  go(static_cast<uint64_t>(sent));
+  ASSERT_EQ(offered().sources.at(0).share, kHostMemory);
+  go(sent);
   EXPECT_TRUE(is_part(take(kLong), host_, 9));
   ASSERT_TRUE(drive([&] { return !pending(sent); }));
   EXPECT_TRUE(end_of(sent).is_ok());

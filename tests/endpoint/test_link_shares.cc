@@ -59,8 +59,7 @@ class LinkShares : public NearLinkTest {
   }
 
   void share(uint64_t bytes) {
-    const MemoryShare memory{.kind = ShareKind::kIpc, .base = kBase, .bytes = bytes};
-    say_raw(make_header(ControlType::kShare, kShare), std::as_bytes(std::span(&memory, 1)));
+    NearLinkTest::share(kShare, {.kind = ShareKind::kIpc, .base = kBase, .bytes = bytes});
   }
   void offer_write_from(uint64_t offset) {
     offer_write({{.share = kShare, .address = kBase + offset, .bytes = kLong}}, {advertised(device_id_, 0, kLong)});
@@ -114,7 +113,7 @@ TEST_F(LinkShares, WhatReachesBeyondAShareIsNotPulled) {
     offer_write_from(offset);
     const auto go = await(ControlType::kGo);
     ASSERT_TRUE(go) << offset;
-    EXPECT_NE(go->packing, static_cast<uint8_t>(Packing::kPulled)) << offset;
+    EXPECT_NE(go->way, static_cast<uint8_t>(Way::kPull)) << offset;
   }
 }
 
@@ -123,7 +122,7 @@ TEST_F(LinkShares, ACopyThatRunsKeepsItsShareMapped) {
   share(kLong);
   offer_write_from(0);
   steps(3);
-  say(ControlType::kUnshare, kShare);
+  say_pull(PullTalk::kUnshare, kShare);
   steps(3);
   EXPECT_TRUE(alive());
   EXPECT_FALSE(hear(ControlType::kGo));
@@ -140,18 +139,19 @@ TEST_F(LinkShares, ThePeerIsToldWhenItsMemoryIsNotMappedAnyMore) {
   steps(2);
   EXPECT_EQ(gpu_.mapped, 1);
   gpu_.hold_unmapping();
-  say(ControlType::kUnshare, kShare);
+  say_pull(PullTalk::kUnshare, kShare);
   steps(5);
-  EXPECT_FALSE(hear(ControlType::kUnshare)) << "the driver waits for a kernel";
+  EXPECT_FALSE(hear(ControlType::kLane)) << "the driver waits for a kernel";
   EXPECT_FALSE(link_->needs_polling()) << "and nobody asks it";
   gpu_.release_unmapping();
   std::optional<ControlHeader> told;
   ASSERT_TRUE(wait_until([&] {
     step();
-    return (told = hear(ControlType::kUnshare)).has_value();
+    return (told = hear(ControlType::kLane)).has_value();
   }));
   EXPECT_EQ(told->operation, kShare);
-  EXPECT_EQ(told->bytes, 1u);
+  EXPECT_EQ(told->value, static_cast<uint64_t>(PullTalk::kUnshared));
+  EXPECT_EQ(told->bytes, 1u) << "to the sender";
   EXPECT_EQ(gpu_.mapped, 0);
 }
 
@@ -162,30 +162,31 @@ TEST_F(LinkShares, AShareCountsAsMappedUntilThePeerHasSaidOtherwise) {
     (void)start(OperationKind::kSend, {.ranges = std::move(whole)});
   }
   step();
-  const auto shared = hear(ControlType::kShare);
-  ASSERT_TRUE(shared);
-  EXPECT_FALSE(link_->is_mapped(shared->operation));
-  const std::vector<uint64_t> told = link_->forget(region);
-  EXPECT_FALSE(told.empty());
+  std::vector<uint64_t> shares;
+  while (const auto told = hear(ControlType::kLane)) shares.push_back(told->operation);
+  ASSERT_FALSE(shares.empty());
+  EXPECT_FALSE(link_->peer_holds(region));
+  EXPECT_TRUE(link_->forget(region));
   step();
-  for (const uint64_t number : told) {
-    EXPECT_TRUE(link_->is_mapped(number));
-    say(ControlType::kUnshare, number, 0, 1);
+  for (const uint64_t number : shares) {
+    EXPECT_TRUE(link_->peer_holds(region));
+    EXPECT_FALSE(link_->peer_holds(host_id_)) << "that is another one";
+    say_pull(PullTalk::kUnshared, number);
     steps(2);
-    EXPECT_FALSE(link_->is_mapped(number));
   }
+  EXPECT_FALSE(link_->peer_holds(region));
   EXPECT_TRUE(alive());
-  say(ControlType::kUnshare, told.front(), 0, 1);
+  say_pull(PullTalk::kUnshared, shares.front());
   steps(2);
   EXPECT_EQ(link_->status().code(), Code::kProtocol) << "twice";
-  EXPECT_FALSE(link_->is_mapped(told.front()));
+  EXPECT_FALSE(link_->peer_holds(region));
 }
 
 TEST_F(LinkShares, ALinkEndsWhileTheDriverUnmaps) {
   share(kLong);
   steps(2);
   gpu_.hold_unmapping();
-  say(ControlType::kUnshare, kShare);
+  say_pull(PullTalk::kUnshare, kShare);
   steps(2);
   link_->fail(Status(Code::kPeerGone, "test", "over"));
   EXPECT_TRUE(drive([&] { return link_->closed(); }));

@@ -54,7 +54,7 @@ class LinkWakes : public NearLinkTest {
     EXPECT_TRUE(link_->progress(false));
   }
   void offer_and_go() {
-    offer_write({hidden()});
+    offer_write({});
     ASSERT_TRUE(await(ControlType::kGo));
   }
   /// More than the ring takes is under way to a peer that has taken nothing.
@@ -63,7 +63,7 @@ class LinkWakes : public NearLinkTest {
     for (size_t sent = 0; sent <= BulkRing::kBytes; sent += kLong) {
       const OperationId id = write(host(0, kLong));
       ASSERT_TRUE(await(ControlType::kWrite));
-      say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kShared);
+      say_go(id, Way::kRing);
     }
     ASSERT_TRUE(drive([&] { return ring.written == BulkRing::kBytes; }));
   }
@@ -95,7 +95,7 @@ TEST_F(LinkWakes, APeerThatWaitsForBytesIsWokenByThem) {
   const OperationId id = write(host(0, kLong));
   ASSERT_TRUE(await(ControlType::kWrite));
   peer_sleeps(kWakeForBulkRoom);
-  say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kShared);
+  say_go(id, Way::kRing);
   BulkRing& ring = peer_area_.bulk_ring(true);
   (void)peer_->flush();
   (void)link_->progress(true);
@@ -103,7 +103,7 @@ TEST_F(LinkWakes, APeerThatWaitsForBytesIsWokenByThem) {
   EXPECT_FALSE(peer_is_woken()) << "it does not wait for them";
   const OperationId next = write(host(0, kLong));
   ASSERT_TRUE(await(ControlType::kWrite));
-  say(ControlType::kGo, static_cast<uint64_t>(next), 0, 0, Packing::kShared);
+  say_go(next, Way::kRing);
   peer_sleeps(kWakeForBulkBytes);
   (void)peer_->flush();
   (void)link_->progress(true);

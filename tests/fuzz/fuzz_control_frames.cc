@@ -2,7 +2,7 @@
 // way, and what the decoders accept is bounded and means the same when it is encoded again.
 //
 // Input: u8 piece size, then steps of a stream: u8 what (low bit 0: raw bytes, u8 length and as many; 1: a frame with a header of
-// the right form: u8 type, u8 packing, u8 operation, u16 value, u16 bytes, u16 length and as many bytes of payload; the next bit: it
+// the right form: u8 type, u8 packing and way, u8 operation, u16 value, u16 bytes, u16 length and as many bytes of payload; the next bit: it
 // says that its transfer has begun).
 #include <sys/socket.h>
 
@@ -82,9 +82,6 @@ bool adds_up(const WireArray<T>& parts, uint64_t bytes) {
     if constexpr (std::is_same_v<T, WireRange>) {
       FUZZ_REQUIRE(parts[i].offset + parts[i].bytes >= parts[i].offset && sum + parts[i].bytes >= sum);
       sum += parts[i].bytes;
-    } else if constexpr (std::is_same_v<T, WireSource>) {
-      FUZZ_REQUIRE(parts[i].bytes > 0 && parts[i].address + parts[i].bytes >= parts[i].address && sum + parts[i].bytes >= sum);
-      sum += parts[i].bytes;
     } else {
       FUZZ_REQUIRE(sum + parts[i] >= sum);
       sum += parts[i];
@@ -101,7 +98,13 @@ void decode(const ControlFrame& received) {
     if constexpr (requires { frame.begun; }) FUZZ_REQUIRE(frame.begun == ((received.header.flags & kBegunFlag) != 0));
     if constexpr (requires { frame.lengths; }) FUZZ_REQUIRE(adds_up(frame.lengths, bytes));
     if constexpr (requires { frame.ranges; }) FUZZ_REQUIRE(adds_up(frame.ranges, bytes));
-    if constexpr (requires { frame.sources; }) FUZZ_REQUIRE(adds_up(frame.sources, bytes));
+    if constexpr (requires { frame.offers; }) {
+      size_t found = 0;
+      for (uint8_t way = 0; way < kMaxWays; ++way) {
+        if (const auto words = frame.offers.find(Way{way})) found += sizeof(OfferHeader) + words->size();
+      }
+      FUZZ_REQUIRE(found == frame.offers.raw().size() && !frame.offers.find(Way::kNetwork));
+    }
     constexpr bool has_data = Frame::kType == ControlType::kSendData || Frame::kType == ControlType::kWriteData ||
                               Frame::kType == ControlType::kReadData;
     if constexpr (requires { frame.data; })
@@ -125,10 +128,12 @@ Bytes make_stream(fuzz::FuzzInput& in) {
       continue;
     }
     const auto type = static_cast<ControlType>(in.take<uint8_t>() % (kLastControlType + 1));
-    const auto packing = static_cast<Packing>(in.take<uint8_t>() % 4);
+    const auto packed = in.take<uint8_t>();
+    const auto packing = static_cast<Packing>(packed % 4);
+    const auto way = static_cast<Way>(packed / 4);
     const uint64_t operation = in.take<uint8_t>(), value = in.take<uint16_t>(), bytes = in.take<uint16_t>();
     const auto payload = in.take_bytes(in.take<uint16_t>());
-    ControlHeader header = testing::make_header(type, operation, value, bytes, packing);
+    ControlHeader header = testing::make_header(type, operation, value, bytes, packing, way);
     if ((what & 2) != 0) header.flags = kBegunFlag;
     header.payload_bytes = static_cast<uint32_t>(payload.size());
     const auto front = std::as_bytes(std::span(&header, 1));

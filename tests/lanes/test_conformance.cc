@@ -1,4 +1,4 @@
-// What every way for bytes keeps, whichever it is. A new one is a row of kWays.
+// What every way for bytes keeps, whichever it is. A new one is a row of kSettings.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -11,14 +11,14 @@
 namespace tcpx::testing {
 namespace {
 
-const Way kWays[] = {
-    {.name = "Network", .packings = {Packing::kWhole, Packing::kRanges, Packing::kPacked}},
-    {.name = "EagerNetwork", .eager = true, .packings = {Packing::kWhole, Packing::kRanges, Packing::kPacked}},
-    {.name = "Ring", .on_host = true, .packings = {Packing::kShared}},
-    {.name = "Pull", .on_host = true, .reads = true, .packings = {Packing::kPulled}},
+const Setting kSettings[] = {
+    {.name = "Network"},
+    {.name = "EagerNetwork", .eager = true},
+    {.name = "Ring", .on_host = true, .way = Way::kRing},
+    {.name = "Pull", .on_host = true, .reads = true, .way = Way::kPull},
 };
 
-class LaneConformance : public ::testing::TestWithParam<Way> {
+class LaneConformance : public ::testing::TestWithParam<Setting> {
  protected:
   static constexpr size_t kMemory = TwoEnds::kMemory;
 
@@ -40,8 +40,8 @@ class LaneConformance : public ::testing::TestWithParam<Way> {
   }
   std::mt19937_64 random_{11};
 };
-INSTANTIATE_TEST_SUITE_P(Ways, LaneConformance, ::testing::ValuesIn(kWays),
-                         [](const auto& way) { return std::string(way.param.name); });
+INSTANTIATE_TEST_SUITE_P(Ways, LaneConformance, ::testing::ValuesIn(kSettings),
+                         [](const auto& setting) { return std::string(setting.param.name); });
 
 TEST_P(LaneConformance, AllOfAnyRangesArrives) {
   TwoEnds ends(GetParam());
@@ -63,8 +63,7 @@ TEST_P(LaneConformance, AllOfAnyRangesArrives) {
     }
     ASSERT_TRUE(contents(ends.sender, from) == contents(ends.receiver, to)) << number << ": " << bytes << " bytes";
   }
-  for (const Packing way : ends.sender.gone)
-    EXPECT_EQ(std::count(GetParam().packings.begin(), GetParam().packings.end(), way), 1) << "it took another way";
+  for (const Way way : ends.sender.gone) EXPECT_EQ(way, GetParam().way) << name_of(way);
 }
 
 TEST_P(LaneConformance, ManyAtOnceMeetTheirs) {
@@ -226,11 +225,14 @@ TEST_P(LaneConformance, AGoForAWayThatWasNotOffered) {
   TwoEnds ends(GetParam());
   const auto job = ends.job(ends.sender, {{0, 10}}, 1, false), two = ends.job(ends.sender, {{0, 10}, {20, 10}}, 1, false);
   const Offer offer = ends.sender.lanes->offer(job->ranges, job->bytes).value();
-  const Packing best = way_on_host(offer.sources);
-  EXPECT_TRUE(ends.sender.lanes->objection_to(Packing::kWhole, job->ranges, best).empty()) << "the network is always there";
-  EXPECT_FALSE(ends.sender.lanes->objection_to(Packing::kWhole, two->ranges, best).empty()) << "a vector as a whole";
-  EXPECT_EQ(ends.sender.lanes->objection_to(Packing::kShared, job->ranges, best).empty(), GetParam().on_host);
-  EXPECT_EQ(ends.sender.lanes->objection_to(Packing::kPulled, job->ranges, best).empty(), GetParam().reads);
+  const auto objection = [&](const Job& to, GoFrame go) { return Lanes::objection_to(go, to.ranges, offer.ways); };
+  EXPECT_TRUE(objection(*job, {.packing = Packing::kWhole}).empty()) << "the network is always there";
+  EXPECT_FALSE(objection(*two, {.packing = Packing::kWhole}).empty()) << "a vector as a whole";
+  EXPECT_TRUE(objection(*job, {.way = GetParam().way}).empty());
+  for (const Way way : {Way::kPull, Way::kRing, Way{9}})
+    EXPECT_EQ(objection(*job, {.way = way}).empty(), (offer.ways & bit(way)) != 0) << name_of(way);
+  EXPECT_EQ((offer.ways & bit(Way::kRing)) != 0, GetParam().on_host);
+  EXPECT_EQ((offer.ways & bit(Way::kPull)) != 0, GetParam().reads);
 }
 
 TEST_P(LaneConformance, WithoutAJobItRests) {

@@ -65,13 +65,14 @@ class RingLanes : public ::testing::TestWithParam<Setup> {
     }
   }
   /// An end for memory of its kind, as it is when the first transfer has been agreed on.
-  std::unique_ptr<RingLane> end(bool sends, HostCopier& copier, SegmentCopier& gpu_copier, const Memory& memory) {
+  std::unique_ptr<RingLane> end(bool sends, HostCopier& copier, SegmentCopier& gpu_copier, const Memory& memory, MemoryId id) {
     auto lane = std::make_unique<RingLane>(
-        ring_.get(), PullParts{.memory = memory_, .gpu_copier = gpu_copier, .host_copier = copier, .unmapper = unmapper_}, sends,
+        *ring_, PullParts{.memory = memory_, .gpu_copier = gpu_copier, .host_copier = copier, .unmapper = unmapper_}, sends,
         GetParam().piece);
-    EXPECT_TRUE(memory.type == MemoryType::kHost || lane->reaches_gpu());
+    EXPECT_TRUE(lane->take(ranges(id, memory, {{0, 1}}), {}));
     return lane;
   }
+  static void push(RingLane& lane, std::unique_ptr<Job> job) { lane.push(std::move(job), {}, {}); }
   void step() {
     now_ += std::chrono::microseconds(10);
     (void)sender_->progress(now_);
@@ -90,7 +91,8 @@ class RingLanes : public ::testing::TestWithParam<Setup> {
   HostCopier here_{2}, there_{2};
   std::unique_ptr<SegmentCopier> gpu_here_ = memory_.make_segment_copier(0).value(),
                                  gpu_there_ = memory_.make_segment_copier(0).value();
-  std::unique_ptr<RingLane> sender_ = end(true, here_, *gpu_here_, from_), receiver_ = end(false, there_, *gpu_there_, to_);
+  std::unique_ptr<RingLane> sender_ = end(true, here_, *gpu_here_, from_, from_id_),
+                            receiver_ = end(false, there_, *gpu_there_, to_, to_id_);
 };
 class RingLanesOfGpus : public RingLanes {};
 class RingLanesAtOnce : public RingLanes {};
@@ -112,8 +114,8 @@ TEST_P(RingLanes, AllOfAnyRangesArrives) {
                in = random_parts(bytes, round % 3 == 0 ? 3'000'000 : 9'000, random_);
     fill(from_);
     fill(to_);
-    sender_->push(job_on(ranges(from_id_, from_, out), round));
-    receiver_->push(job_on(ranges(to_id_, to_, in), round));
+    push(*sender_, job_on(ranges(from_id_, from_, out), round));
+    push(*receiver_, job_on(ranges(to_id_, to_, in), round));
     ASSERT_TRUE(wait_until([&] {
       step();
       return sender_->ended() != nullptr && receiver_->ended() != nullptr;
@@ -132,8 +134,8 @@ TEST_P(RingLanes, SeveralAtOnceKeepTheirOrder) {
   constexpr size_t kCount = 8, kEach = kMemory / kCount;
   fill(from_);
   for (size_t i = 0; i < kCount; ++i) {
-    sender_->push(job_on(ranges(from_id_, from_, {{i * kEach, kEach}}), i));
-    receiver_->push(job_on(ranges(to_id_, to_, {{(kCount - 1 - i) * kEach, kEach}}), i));
+    push(*sender_, job_on(ranges(from_id_, from_, {{i * kEach, kEach}}), i));
+    push(*receiver_, job_on(ranges(to_id_, to_, {{(kCount - 1 - i) * kEach, kEach}}), i));
   }
   uint64_t ended = 0;
   ASSERT_TRUE(wait_until([&] {
@@ -151,9 +153,9 @@ TEST_P(RingLanes, SeveralAtOnceKeepTheirOrder) {
 
 TEST_P(RingLanes, AfterAFailureNothingIsTouched) {
   fill(from_);
-  sender_->push(job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
-  receiver_->push(job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));  // more than the ring has: it cannot be over
-  receiver_->push(job_on(ranges(to_id_, to_, {{0, 1}}), 2));
+  push(*sender_, job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  push(*receiver_, job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));  // more than the ring has: it cannot be over
+  push(*receiver_, job_on(ranges(to_id_, to_, {{0, 1}}), 2));
   ASSERT_TRUE(wait_until([&] {
     step();
     return ring_->read > 0;
@@ -182,8 +184,8 @@ TEST_P(RingLanes, AfterAFailureNothingIsTouched) {
 
 // Other links wait while short pieces are copied within a turn.
 TEST_P(RingLanesAtOnce, OneTurnIsShort) {
-  sender_->push(job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
-  receiver_->push(job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));
+  push(*sender_, job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  push(*receiver_, job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));
   while (ring_->written < BulkRing::kBytes) {
     const uint64_t before = ring_->written;
     ASSERT_TRUE(sender_->progress(now_));
@@ -203,7 +205,7 @@ TEST_P(RingLanesAtOnce, OneTurnIsShort) {
 TEST_P(RingLanes, AnEndThatWaitsForLongRests) {
   fill(from_);
   EXPECT_TRUE(sender_->rests(now_));
-  sender_->push(job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  push(*sender_, job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
   EXPECT_FALSE(sender_->rests(now_));
   ASSERT_TRUE(wait_until([&] {
     (void)sender_->progress(now_ += std::chrono::milliseconds(1));
@@ -211,7 +213,7 @@ TEST_P(RingLanes, AnEndThatWaitsForLongRests) {
   })) << "the ring is full";
   EXPECT_EQ(ring_->written, BulkRing::kBytes);
   EXPECT_FALSE(sender_->idle());
-  receiver_->push(job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));
+  push(*receiver_, job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));
   EXPECT_FALSE(receiver_->rests(now_));
   ASSERT_TRUE(wait_until([&] {
     (void)receiver_->progress(now_);
@@ -227,37 +229,30 @@ TEST_P(RingLanes, AnEndThatWaitsForLongRests) {
 }
 
 TEST_P(RingLanes, WhatCannotComeThisWay) {
-  const std::vector<WireSource> hidden = {{.share = kHiddenMemory, .address = 0, .bytes = 9}},
-                                read = {{.share = kHostMemory, .address = 1, .bytes = 9}},
-                                shared = {{.share = 4, .address = 1, .bytes = 9}};
   const auto to = ranges(to_id_, to_, {{0, 9}});
-  EXPECT_TRUE(receiver_->takes(to, hidden));
-  EXPECT_TRUE(receiver_->takes(to, read));
-  EXPECT_EQ(receiver_->takes(to, shared), GetParam().from == kGpu) << "the sender's GPU must reach the ring";
-  EXPECT_FALSE(receiver_->takes(to, std::vector<WireSource>()));
-  EXPECT_FALSE(receiver_->takes({}, hidden));
-  EXPECT_TRUE(sender_->gives(ranges(from_id_, from_, {{0, 9}})));
-  const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_, .unmapper = unmapper_};
-  EXPECT_FALSE(RingLane(nullptr, parts, false).takes(to, hidden)) << "no ring";
-  EXPECT_FALSE(RingLane(nullptr, parts, false).reaches_gpu());
+  std::vector<std::byte> words;
+  EXPECT_TRUE(receiver_->take(to, {}));
+  EXPECT_FALSE(receiver_->take({}, {}));
+  EXPECT_TRUE(sender_->offer(ranges(from_id_, from_, {{0, 9}}), words));
+  EXPECT_TRUE(words.empty());
+  EXPECT_FALSE(sender_->offer({}, words));
   receiver_->fail(Status(Code::kTimeout, "test", "given up"));
-  EXPECT_FALSE(receiver_->takes(to, hidden));
+  EXPECT_FALSE(receiver_->take(to, {}));
 }
 
 TEST_P(RingLanes, ARingThatCannotBePinnedIsForHostMemoryAlone) {
   memory_.forbid_mapping();
   const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_, .unmapper = unmapper_};
-  const std::vector<WireSource> hidden = {{.share = kHiddenMemory, .address = 0, .bytes = 9}};
-  RingLane out(ring_.get(), parts, true), in(ring_.get(), parts, false);
-  EXPECT_FALSE(out.reaches_gpu());
-  EXPECT_EQ(out.gives(ranges(from_id_, from_, {{0, 9}})), GetParam().from == kHost);
-  EXPECT_EQ(in.takes(ranges(to_id_, to_, {{0, 9}}), hidden), GetParam().to == kHost);
+  RingLane out(*ring_, parts, true), in(*ring_, parts, false);
+  std::vector<std::byte> words;
+  EXPECT_EQ(out.offer(ranges(from_id_, from_, {{0, 9}}), words), GetParam().from == kHost);
+  EXPECT_EQ(in.take(ranges(to_id_, to_, {{0, 9}}), {}), GetParam().to == kHost);
 }
 
 // By the end with the GPU, or by both; once.
 TEST_P(RingLanesOfGpus, TheRingIsPinnedUntilTheEnd) {
   const size_t ends = (GetParam().from == kGpu ? 1 : 0) + (GetParam().to == kGpu ? 1 : 0);
-  EXPECT_TRUE(GetParam().to == kHost || receiver_->reaches_gpu()) << "again";
+  EXPECT_TRUE(receiver_->take(ranges(to_id_, to_, {{0, 9}}), {})) << "again";
   EXPECT_EQ(memory_.mapped_bytes(), ends * BulkRing::kBytes);
   sender_->close();
   receiver_.reset();
@@ -272,8 +267,8 @@ TEST_P(RingLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
   fill(from_);
   uint64_t ended = 0;
   for (uint64_t i = 0; i < kCount; ++i) {
-    sender_->push(job_on(ranges(from_id_, from_, {{i * 20, 20}}), i));
-    receiver_->push(job_on(ranges(to_id_, to_, {{i * 30, 20}}), i));
+    push(*sender_, job_on(ranges(from_id_, from_, {{i * 20, 20}}), i));
+    push(*receiver_, job_on(ranges(to_id_, to_, {{i * 30, 20}}), i));
   }
   for (int i = 0; i < 20; ++i) step();
   EXPECT_EQ(memory_.most_at_once(), RingLane::kMaxGpuPieces);
@@ -289,8 +284,8 @@ TEST_P(RingLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
 
 TEST_P(RingLanesOfGpus, AFailureOfTheGpuEndsIt) {
   RingLane& of_gpu = GetParam().from == kGpu ? *sender_ : *receiver_;
-  sender_->push(job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
-  receiver_->push(job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));
+  push(*sender_, job_on(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  push(*receiver_, job_on(ranges(to_id_, to_, {{0, kMemory}}), 1));
   step();
   memory_.break_copies();
   ASSERT_TRUE(wait_until([&] {

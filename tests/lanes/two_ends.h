@@ -22,14 +22,14 @@
 namespace tcpx::testing {
 
 /// What makes bytes take a way.
-struct Way {
+struct Setting {
   std::string_view name;
   bool on_host = false, reads = false;  ///< both ends are of one host; they may read each other's memory
   bool eager = false;
-  std::vector<Packing> packings;  ///< what a Go may name then
+  Way way = Way::kNetwork;  ///< the one that a Go names then
 };
-inline void PrintTo(const Way& way, std::ostream* out) {
-  *out << way.name;
+inline void PrintTo(const Setting& setting, std::ostream* out) {
+  *out << setting.name;
 }
 
 class TwoEnds {
@@ -48,9 +48,9 @@ class TwoEnds {
     ControlStream stream;
     HostPeer host;
     std::unique_ptr<Lanes> lanes;
-    std::map<uint64_t, std::pair<std::unique_ptr<Job>, Packing>> offered;  // until the Go, with the best way of the offer
+    std::map<uint64_t, std::pair<std::unique_ptr<Job>, WaySet>> offered;  // until the Go, with the ways of the offer
     std::vector<Ended> ended;
-    std::vector<Packing> gone;  // ways that Gos of the peer have named
+    std::vector<Way> gone;  // ways that Gos of the peer have named
     Bytes memory = Bytes(kMemory);
     MemoryId region{};
 
@@ -60,10 +60,8 @@ class TwoEnds {
           return take<GoFrame>(header, payload);
         case ControlType::kBegin:
           return take<BeginFrame>(header, payload);
-        case ControlType::kShare:
-          return take<ShareFrame>(header, payload);
-        case ControlType::kUnshare:
-          return take<UnshareFrame>(header, payload);
+        case ControlType::kLane:
+          return take<LaneFrame>(header, payload);
         default:
           return Status(Code::kProtocol, "read", "no frame of lanes");
       }
@@ -79,12 +77,11 @@ class TwoEnds {
     Status on(const GoFrame& frame) {
       auto offer = offered.extract(frame.operation);
       if (offer.empty()) return Status(Code::kProtocol, "read go", "not offered");
-      auto& [job, best] = offer.mapped();
-      gone.push_back(frame.packing);
-      const std::string_view objection = lanes->objection_to(frame.packing, job->ranges, best);
+      auto& [job, ways] = offer.mapped();
+      gone.push_back(frame.way);
+      const std::string_view objection = lanes->objection_to(frame, job->ranges, ways);
       if (!objection.empty()) return Status(Code::kProtocol, "read go", std::string(objection));
-      job->packing = frame.packing;
-      lanes->send(std::move(job), frame.of_read);
+      lanes->send(std::move(job), frame);
       return Status::ok();
     }
     Status on(const BeginFrame& frame) {
@@ -96,17 +93,17 @@ class TwoEnds {
     }
   };
 
-  explicit TwoEnds(const Way& way) : way_(way) {
+  explicit TwoEnds(const Setting& setting) : setting_(setting) {
     Sockets sockets = unix_pair();
     sender.stream.attach(std::move(sockets.a));
     receiver.stream.attach(std::move(sockets.b));
-    if (way.on_host) {
+    if (setting.on_host) {
       const UniqueFd area = SharedArea::make().value();
       for (End* end : {&sender, &receiver}) {
         end->host.area = SharedArea::map(area.get(), end == &sender).value();
         end->host.pid = getpid();
         end->host.same_process = true;
-        end->host.reads_memory = end->host.is_read = way.reads;
+        end->host.reads_memory = end->host.is_read = setting.reads;
       }
     }
     auto [there, here] = pipelines();
@@ -130,12 +127,11 @@ class TwoEnds {
     TCPX_ASSIGN_OR_RETURN(const Offer offer, sender.lanes->offer(sent->ranges, sent->bytes));
     Packing over_network = offer.packing;
     if (over_network == Packing::kRanges && lengths(from) != lengths(to)) over_network = Packing::kPacked;
-    const WireArray<WireSource> sources(offer.sources);
-    const Packing best = way_on_host(sources);
-    sender.offered.emplace(number, std::pair(std::move(sent), best));
-    TCPX_ASSIGN_OR_RETURN(received->packing, receiver.lanes->take(received->ranges, sources, over_network));
-    const GoFrame go{.operation = number, .packing = received->packing};
-    receiver.lanes->receive(std::move(received), sources, go);
+    sender.offered.emplace(number, std::pair(std::move(sent), offer.ways));
+    TCPX_RETURN_IF_ERROR(receiver.lanes->check(offer.others, received->bytes));
+    GoFrame go{.operation = number};
+    TCPX_RETURN_IF_ERROR(receiver.lanes->take(received->ranges, offer.others, over_network, go));
+    receiver.lanes->receive(std::move(received), offer.others, go);
     return Status::ok();
   }
   /// Both ends do what they can.
@@ -170,13 +166,13 @@ class TwoEnds {
     end.both = this;
     end.lanes = std::make_unique<Lanes>(
         std::move(send), std::move(recv), LaneParts{.staging = staging_, .device_copier = *copier_, .host_copier = *copier_},
-        way_.on_host ? &end.host : nullptr,
+        setting_.on_host ? &end.host : nullptr,
         PullParts{.memory = *ops_, .gpu_copier = *copier_, .host_copier = host_copier_, .unmapper = unmapper_}, end.stream,
-        way_.eager);
+        setting_.eager);
     end.region = registry_.add(end.memory.data(), kMemory, MemoryType::kHost).value();
   }
 
-  const Way way_;
+  const Setting setting_;
   ManualClock clock_;
   FakeNetPlugin fake_{{.page_count = 1024}};
   FakeUnpacker unpacker_;

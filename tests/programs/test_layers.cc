@@ -45,7 +45,7 @@ const std::vector<Layer>& layers() {
       {"lanes/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
       {"lanes/lanes.", {"tcpx/", "base/", "wire/", "lanes/"}, {}},  // has one of each
       {"lanes/net/", {"tcpx/", "base/", "transfer/", "wire/", "lanes/"}, {"lanes/pull/", "lanes/ring/"}},
-      {"lanes/pull/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/"}},
+      {"lanes/pull/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/ring/"}},
       {"lanes/ring/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/"}},
       {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
       {"endpoint/default_parts.cc", kAnything, {}},  // wires the real parts

@@ -186,6 +186,9 @@ class LinkTest : public ::testing::Test {
     say(ControlType::kSend, operation, sequence, kLong, Packing::kWhole, &payload);
   }
   /// A long write to the host's memory, or a read of it. @param after work of the GPU that it comes after
+  void say_go(OperationId operation, Way way, bool of_read = false) {
+    say_raw(make_header(ControlType::kGo, static_cast<uint64_t>(operation), of_read ? 1 : 0, 0, Packing::kWhole, way));
+  }
   void ask(ControlType type, uint64_t operation, std::optional<NotifyMsg> notify = {}, Gate* after = nullptr) {
     OperationPayload payload;
     payload.ranges = {advertised(host_id_, 0, kLong, after)};

@@ -36,20 +36,33 @@ class NearLinkTest : public LinkTest {
   WireSource source(size_t offset, size_t bytes, uint64_t share = kHostMemory) const {
     return {.share = share, .address = reinterpret_cast<uint64_t>(peers_.data() + offset), .bytes = bytes};
   }
-  /// A long write, whose bytes the link may copy.
-  void offer_write(std::vector<WireSource> sources, std::vector<WireRange> ranges = {}) {
+  /// A long write, whose bytes the link may copy or, without sources, only take from the ring.
+  void offer_write(std::vector<WireSource> sources, std::vector<WireRange> ranges = {}, bool ring = true) {
     OperationPayload payload;
     payload.ranges = std::move(ranges);
     if (payload.ranges.empty()) payload.ranges = {advertised(host_id_, 0, kLong)};
     payload.sources = std::move(sources);
+    payload.ring = ring;
     say(ControlType::kWrite, kOperation, 0, kLong, Packing::kPacked, &payload);
   }
-  void offer_send(std::vector<WireSource> sources) {
+  void offer_send(std::vector<WireSource> sources, bool ring = true) {
     OperationPayload payload;
     payload.sources = std::move(sources);
+    payload.ring = ring;
     say(ControlType::kSend, kOperation, 0, kLong, Packing::kPacked, &payload);
   }
-  static WireSource hidden(size_t bytes = kLong) { return {.share = kHiddenMemory, .address = 0, .bytes = bytes}; }
+  /// The answer to a read.
+  void offer_read(OperationId id, const std::vector<WireSource>& sources, uint64_t bytes = kLong) {
+    say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, bytes), offers_of(sources));
+  }
+  void say_pull(PullTalk what, uint64_t share, std::span<const std::byte> words = {}) {
+    say_raw(make_header(ControlType::kLane, share, static_cast<uint64_t>(what), what == PullTalk::kUnshared ? 1 : 0,
+                        Packing::kWhole, Way::kPull),
+            words);
+  }
+  void share(uint64_t number, const MemoryShare& memory) {
+    say_pull(PullTalk::kShare, number, std::as_bytes(std::span(&memory, 1)));
+  }
   /// The peer puts these bytes into the bulk ring, as long as there is room. @return how many
   size_t put(std::span<const std::byte> bytes) {
     BulkRing& ring = peer_area_.bulk_ring(false);
@@ -88,10 +101,11 @@ class NearLinkTest : public LinkTest {
     ASSERT_TRUE(drive([&] { return !pending(written); }));
     EXPECT_TRUE(end_of(written).is_ok());
   }
-  bool pulled(bool of_read = false) {
+  bool went(Way way, bool of_read = false) {
     const auto go = await(ControlType::kGo);
-    return go && go->packing == static_cast<uint8_t>(Packing::kPulled) && (go->value == 1) == of_read;
+    return go && go->way == static_cast<uint8_t>(way) && (go->value == 1) == of_read;
   }
+  bool pulled(bool of_read = false) { return went(Way::kPull, of_read); }
   void expect_refused(Code code = Code::kProtocol) {
     EXPECT_TRUE(drive([&] { return !link_->status().is_ok(); }));
     EXPECT_EQ(link_->status().code(), code) << link_->status().to_string();

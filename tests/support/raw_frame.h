@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lanes/pull/sources.h"
 #include "wire/messages.h"
 
 namespace tcpx::testing {
@@ -30,12 +31,12 @@ inline void encode(const RawFrame& frame, std::vector<std::byte>& out) {
 }
 
 inline ControlHeader make_header(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0,
-                                 Packing packing = Packing::kWhole) {
+                                 Packing packing = Packing::kWhole, Way way = Way::kNetwork) {
   return {.magic = kControlMagic,
           .version = kControlVersion,
           .type = static_cast<uint8_t>(type),
           .packing = static_cast<uint8_t>(packing),
-          .reserved_a = 0,
+          .way = static_cast<uint8_t>(way),
           .flags = 0,
           .payload_bytes = 0,
           .checksum = 0,
@@ -48,25 +49,35 @@ inline ControlHeader make_header(ControlType type, uint64_t operation = 0, uint6
 struct OperationPayload {
   std::vector<uint64_t> lengths;
   std::vector<WireRange> ranges;
-  std::vector<WireSource> sources;
+  std::vector<WireSource> sources;  ///< empty: no offer of a pull
+  bool ring = false;                ///< an offer of the ring
   bool has_notify = false;
   std::string notify_name, notify_text;
   std::span<const std::byte> data;
 };
 
+/// The offers of a peer of the same host.
+inline std::vector<std::byte> offers_of(const std::vector<WireSource>& sources, bool ring = true) {
+  std::vector<std::byte> offers;
+  if (!sources.empty()) append_offer(Way::kPull, std::as_bytes(std::span(sources)), offers);
+  if (ring) append_offer(Way::kRing, {}, offers);
+  return offers;
+}
+
 inline void append_operation_payload(std::vector<std::byte>& out, const OperationPayload& payload) {
   const std::string_view name = payload.has_notify ? payload.notify_name : std::string_view();
   const std::string_view text = payload.has_notify ? payload.notify_text : std::string_view();
+  const std::vector<std::byte> offers = offers_of(payload.sources, payload.ring);
   const OperationCounts counts{.lengths = static_cast<uint32_t>(payload.lengths.size()),
                                .ranges = static_cast<uint32_t>(payload.ranges.size()),
-                               .sources = static_cast<uint32_t>(payload.sources.size()),
+                               .offers = static_cast<uint32_t>(offers.size()),
                                .notify_count = static_cast<uint16_t>(payload.has_notify ? 1 : 0),
                                .notify_name_bytes = static_cast<uint16_t>(name.size()),
                                .notify_text_bytes = static_cast<uint32_t>(text.size())};
   append_raw(out, std::as_bytes(std::span(&counts, 1)));
   append_raw(out, std::as_bytes(std::span(payload.lengths)));
   append_raw(out, std::as_bytes(std::span(payload.ranges)));
-  append_raw(out, std::as_bytes(std::span(payload.sources)));
+  append_raw(out, offers);
   append_raw(out, std::as_bytes(std::span(name)));
   append_raw(out, std::as_bytes(std::span(text)));
   append_raw(out, payload.data);
@@ -107,10 +118,8 @@ Status decode_any(const ControlHeader& header, std::span<const std::byte> payloa
       return one(NotifyFrame{});
     case ControlType::kPeer:
       return one(PeerFrame{});
-    case ControlType::kShare:
-      return one(ShareFrame{});
-    case ControlType::kUnshare:
-      return one(UnshareFrame{});
+    case ControlType::kLane:
+      return one(LaneFrame{});
     case ControlType::kBye:
       return one(ByeFrame{});
     case ControlType::kBegin:
@@ -128,7 +137,10 @@ inline Status decode_operation_payload(const ControlHeader& header, std::span<co
     result = {};
     if constexpr (requires { frame.lengths; }) result.lengths = frame.lengths.to_vector();
     if constexpr (requires { frame.ranges; }) result.ranges = frame.ranges.to_vector();
-    if constexpr (requires { frame.sources; }) result.sources = frame.sources.to_vector();
+    if constexpr (requires { frame.offers; }) {
+      if (const auto words = frame.offers.find(Way::kPull)) result.sources = WireArray<WireSource>(*words).to_vector();
+      result.ring = frame.offers.find(Way::kRing).has_value();
+    }
     if constexpr (requires { frame.notify->name; }) {
       result.has_notify = frame.notify.has_value();
       if (frame.notify) result.notify_name = frame.notify->name, result.notify_text = frame.notify->text;

@@ -17,7 +17,7 @@ struct WindowUse {
 
 /// @param bytes of the header. @param inline_bytes longest inline message of the end that answers a read
 inline WindowUse use_of(ControlType type, uint64_t bytes, const OperationPayload& payload, uint64_t inline_bytes) {
-  const uint64_t parts = 8 * payload.lengths.size() + 32 * payload.ranges.size() + 24 * payload.sources.size() +
+  const uint64_t parts = 8 * payload.lengths.size() + 32 * payload.ranges.size() + offers_of(payload.sources, payload.ring).size() +
                          (payload.has_notify ? payload.notify_name.size() + payload.notify_text.size() : 0);
   switch (type) {
     case ControlType::kSendData:
