@@ -70,9 +70,10 @@ def join(
 
 def _gpu_of_rank() -> int:
     try:
+        local_rank = of_environment("LOCAL_RANK")  # first: where it is not set, a second for torch would be spent for nothing
         import torch
 
-        return of_environment("LOCAL_RANK") % torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return local_rank % torch.cuda.device_count() if torch.cuda.is_available() else 0
     except (ImportError, Error):
         return 0
 

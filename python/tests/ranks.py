@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import tcpx
+from tcpx import _hall
 from tcpx.rendezvous import Group, join
 
 #: Seconds for which anything is waited for: reached only by what has failed.
 LIMIT = 60.0
+#: Processes are forked by a server that has imported what they need, which takes longer than what most of them do.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["numpy", "pytest", "tcpx.weights"])
+
+_hall._SLICE = 0.02  # closing a group waits that long for its thread, and tests close many
 
 
 class DirectoryStore:
@@ -57,10 +63,9 @@ class Ranks:
     """Runs ``function(group, *arguments)`` in a process for each rank; ``function`` is one of a module."""
 
     def __init__(self, path: Path, world_size: int, function: Callable[..., Any], *arguments: Any) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.results: Any = context.Queue()
+        self.results: Any = CONTEXT.Queue()
         self.processes = [
-            context.Process(
+            CONTEXT.Process(
                 target=_main, args=(function, str(path), rank, world_size, self.results, arguments), daemon=True
             )
             for rank in range(world_size)

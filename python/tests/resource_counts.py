@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 #: Seconds for which things may take to end that end on threads of their own: reached only by what stays.
@@ -15,14 +15,14 @@ LIMIT = 10.0
 
 
 def _add_descriptors(held: Counter[str]) -> None:
-    # Python starts this process with the first semaphore or spawned process, and keeps it.
-    tracker = getattr(resource_tracker, "_resource_tracker")._fd
+    # Python starts these processes with the first semaphore and with the first process that is forked by a server, and keeps them.
+    kept = {getattr(resource_tracker, "_resource_tracker")._fd, getattr(forkserver, "_forkserver")._forkserver_alive_fd}
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
         except FileNotFoundError:
             continue  # that of the directory, which is closed by now
-        if number != str(tracker):
+        if int(number) not in kept:
             held[f"descriptor {number} ({target})"] = 1
 
 

@@ -168,6 +168,17 @@ def test_without_torch_a_store_must_be_given() -> None:
     assert "torch is not installed, and no store was given" in done.stdout, done
 
 
+def test_torch_is_not_imported_for_nothing(tmp_path: Path) -> None:
+    """Without LOCAL_RANK there is nothing to ask it for, and its import takes longer than to join."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from ranks import join_here\n"
+        f"with join_here({str(tmp_path)!r}, 0, 1) as group: print(group.gpu, 'torch' in sys.modules)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "LOCAL_RANK"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT, env=environment)
+    assert done.stdout == "0 False\n", done
+
+
 OF_THE_ENVIRONMENT = """
 import tcpx.rendezvous
 with tcpx.rendezvous.join(timeout=60) as group:

@@ -207,7 +207,7 @@ def test_the_chain_closes_over_a_receiver_that_is_killed(tmp_path: Path, victim:
 
 
 def test_the_chain_closes_over_a_receiver_that_is_silent(tmp_path: Path) -> None:
-    ranks = Ranks(tmp_path, 4, _until_killed, str(tmp_path), 2, signal.SIGSTOP, 5.0)
+    ranks = Ranks(tmp_path, 4, _until_killed, str(tmp_path), 2, signal.SIGSTOP, 3.0)
     outcomes = ranks.outcomes({0, 1, 3})
     os.kill(ranks.processes[2].pid or 0, signal.SIGCONT)
     for outcome in outcomes.values():
