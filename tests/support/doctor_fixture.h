@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "programs/doctor/finding.h"
-#include "programs/doctor/machine.h"
+#include "doctor/finding.h"
+#include "doctor/machine.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tcpx::testing {

@@ -1,0 +1,195 @@
+#include "doctor/machine.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "base/pci_device.h"
+#include "base/text.h"
+#include "doctor/words.h"
+#include "net/plugin_loader.h"
+
+namespace tcpx::doctor {
+
+namespace fs = std::filesystem;
+
+bool FileTree::exists(std::string_view path) const {
+  std::error_code error;
+  return fs::exists(at(path), error);
+}
+
+std::optional<std::string> FileTree::read(std::string_view path, size_t most_bytes) const {
+  std::error_code error;
+  if (!fs::is_regular_file(at(path), error)) return std::nullopt;
+  std::ifstream file(at(path), std::ios::binary);
+  if (!file) return std::nullopt;
+  std::string text(most_bytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || (file.gcount() == 0 && !file.eof())) return std::nullopt;
+  text.resize(static_cast<size_t>(file.gcount()));
+  text.erase(text.find_last_not_of(" \t\n") + 1);
+  return text;
+}
+
+std::vector<std::string> FileTree::list(std::string_view path) const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(at(path), error), end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::optional<std::string> FileTree::resolve(std::string_view path) const {
+  std::error_code error;
+  const fs::path root = root_.empty() ? fs::path() : fs::canonical(root_, error);
+  if (error) return std::nullopt;
+  const std::string real = fs::canonical(at(path), error).string();
+  if (error || !real.starts_with(root.string())) return std::nullopt;
+  return real.substr(root.string().size());
+}
+
+std::optional<std::string> Variables::get(std::string_view name) const {
+  for (const auto& [known, value] : all) {
+    if (known == name && !value.empty()) return value;
+  }
+  return std::nullopt;
+}
+
+const std::vector<std::string>& installed_plugin_paths() {
+  static const std::vector<std::string> paths = PluginLoadOptions{}.installed_paths;
+  return paths;
+}
+
+Expectation expected_path(const Machine& machine) {
+  if (const auto named = machine.variables.get(Variable::kPluginPath)) {
+    const bool software = *named == kEmbedded || named->ends_with("libnccl-net-tcpx-soft.so");
+    return {!software, concat(environment_info(Variable::kPluginPath).name, "=", *named)};
+  }
+  for (const std::string& path : installed_plugin_paths()) {
+    if (machine.files.exists(path)) return {true, concat("a plugin is installed at ", path)};
+  }
+  if (machine.files.exists(kRxdmDirectory)) return {true, concat("there is ", kRxdmDirectory, ", the directory of RxDM")};
+  return {false, "no GPUDirect-TCPX plugin is named or installed"};
+}
+
+std::string default_interface(const FileTree& files) {
+  for (const std::string& line : split(files.text("/proc/net/route"), "\n")) {
+    const std::vector<std::string> fields = split(line, "\t ");
+    if (fields.size() > 1 && fields[1] == "00000000") return fields[0];
+  }
+  return "";
+}
+
+std::vector<std::string> data_interfaces(const FileTree& files) {
+  const std::string control = default_interface(files);
+  std::vector<std::string> names;
+  for (const std::string& name : files.list("/sys/class/net")) {
+    const auto driver = files.resolve(concat("/sys/class/net/", name, "/device/driver"));
+    if (driver && driver->ends_with("/gve") && name != control) names.push_back(name);
+  }
+  return names;
+}
+
+soft::InterfaceAddress usable_interface(const std::string& name, bool loopback) {
+  return {.name = name, .address = SocketAddress::loopback(0), .up = true, .loopback = loopback, .link_local = false};
+}
+
+std::vector<std::string> chosen_names(const std::vector<soft::InterfaceAddress>& all, const std::string& pattern) {
+  std::vector<std::string> names;
+  for (const auto& chosen : soft::choose_interfaces(all, pattern, soft::AddressFamily::kAny)) {
+    if (names.empty() || names.back() != chosen.name) names.push_back(chosen.name);
+  }
+  return names;
+}
+
+namespace {
+
+// PCI's `vendor` of NVIDIA, and how `class` of a display controller begins (PCI Code and ID Assignment Specification).
+constexpr std::string_view kNvidia = "0x10de", kDisplayClass = "0x03";
+
+/// A device's path taken apart: the root "pci0000:00" first, then bridges, then the device.
+struct PciPath {
+  std::string root;
+  std::vector<std::string> functions;
+};
+
+PciPath parse(const std::string& path) {
+  PciPath parsed;
+  for (const std::string& part : split(path, "/")) {
+    const size_t size = part.size();
+    if (size >= 12 && part[size - 8] == ':' && part[size - 5] == ':' && part[size - 2] == '.') parsed.functions.push_back(part);
+    // A root inside another one, as of VMD, is the nearer one.
+    if (part.starts_with("pci")) parsed = {.root = part, .functions = {}};
+  }
+  return parsed;
+}
+
+}  // namespace
+
+std::string pci_address(const std::string& device_path) {
+  const std::vector<std::string> functions = parse(device_path).functions;
+  return functions.empty() ? "" : functions.back();
+}
+
+std::vector<PciDevice> pci_gpus(const FileTree& files) {
+  std::vector<PciDevice> gpus;
+  for (const std::string& address : files.list("/sys/bus/pci/devices")) {
+    const std::string link = concat("/sys/bus/pci/devices/", address);
+    if (files.text(link + "/vendor") != kNvidia || !files.text(link + "/class").starts_with(kDisplayClass)) continue;
+    gpus.push_back({address, files.real(link)});
+  }
+  return gpus;
+}
+
+std::vector<PciDevice> pci_interfaces(const FileTree& files) {
+  std::vector<PciDevice> interfaces;
+  for (const std::string& name : files.list("/sys/class/net")) {
+    const auto path = files.resolve(concat("/sys/class/net/", name, "/device"));
+    if (path && !pci_address(*path).empty()) interfaces.push_back({name, *path});
+  }
+  return interfaces;
+}
+
+std::string_view name_of(TopologyDistance distance) {
+  constexpr std::array<std::string_view, 5> kNames = {"PIX", "PXB", "PHB", "NODE", "SYS"};
+  return kNames[static_cast<size_t>(distance)];
+}
+
+TopologyDistance pci_distance(const FileTree& files, const PciDevice& a, const PciDevice& b) {
+  const PciPath from = parse(a.path), to = parse(b.path);
+  if (from.root != to.root) {
+    const int here = read_numa_node(a.path, files.root()), there = read_numa_node(b.path, files.root());
+    const auto is_node = [](const auto& name) { return name.starts_with("node") && number_of(name.substr(4)); };
+    const bool one_node = std::ranges::count_if(files.list("/sys/devices/system/node"), is_node) <= 1;
+    const bool same = here >= 0 && there >= 0 ? here == there : one_node;
+    return same ? TopologyDistance::kNode : TopologyDistance::kSys;
+  }
+  const auto fork = std::mismatch(from.functions.begin(), from.functions.end(), to.functions.begin(), to.functions.end());
+  if (fork.first == from.functions.begin()) return TopologyDistance::kPhb;
+  // Below the bridge they share a switch has one more of its own on each way down; a second one belongs to another switch.
+  const auto bridges_below = [](auto first, auto last) { return std::max<ptrdiff_t>(last - first - 1, 0); };
+  const bool one_switch =
+      bridges_below(fork.first, from.functions.end()) <= 1 && bridges_below(fork.second, to.functions.end()) <= 1;
+  return one_switch ? TopologyDistance::kPix : TopologyDistance::kPxb;
+}
+
+std::optional<uint64_t> bar1_bytes(const FileTree& files, const PciDevice& gpu) {
+  // One line per BAR register: first and last address, flags (Linux: Documentation/PCI/sysfs-pci.rst). NVIDIA's BAR 1 is the
+  // second window: the second register up to Ampere, the third from Hopper on, whose BAR 0 is of 64 bits and takes two.
+  int windows = 0;
+  std::vector<std::string> registers = split(files.text(gpu.path + "/resource"), "\n");
+  registers.resize(std::min<size_t>(registers.size(), 3));
+  for (const std::string& line : registers) {
+    const std::vector<std::string> numbers = split(line, " ");
+    if (numbers.size() != 3 || !numbers[0].starts_with("0x") || !numbers[1].starts_with("0x")) break;
+    const uint64_t begin = number_of<uint64_t>(numbers[0].substr(2), 16).value_or(0);
+    const uint64_t end = number_of<uint64_t>(numbers[1].substr(2), 16).value_or(0);
+    if (end > begin && ++windows == 2) return end - begin + 1;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tcpx::doctor
