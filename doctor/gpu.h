@@ -51,7 +51,7 @@ std::optional<bool> runs_on(const std::string& architectures, int major, int min
 struct BusGpu {
   std::string address;
   std::optional<uint64_t> bar1_bytes;
-  std::vector<std::pair<std::string, TopologyDistance>> nics;  ///< every network interface on the bus
+  std::vector<std::pair<std::string, PciDistance>> nics;  ///< every network interface on the bus
 };
 
 struct GpuFacts {

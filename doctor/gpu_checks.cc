@@ -228,7 +228,7 @@ struct GpuGroup {
   }
 
   bool has_distances() const { return !facts.gpus.empty() && !facts.gpus.front().nics.empty(); }
-  static TopologyDistance nearest_of(const BusGpu& gpu) { return std::ranges::min(gpu.nics | std::views::values); }
+  static PciDistance nearest_of(const BusGpu& gpu) { return std::ranges::min(gpu.nics | std::views::values); }
 
   void add_distances() {
     if (!has_distances()) {
@@ -238,7 +238,7 @@ struct GpuGroup {
     std::string matrix = concat("as nvidia-smi topo -m counts it\n", std::string(facts.gpus.front().address.size(), ' '));
     // Words stand below the first letter of the interface's name.
     const auto add_cell = [&](std::string_view text, const std::string& interface) {
-      const size_t width = std::max(interface.size(), name_of(TopologyDistance::kNode).size());
+      const size_t width = std::max(interface.size(), name_of(PciDistance::kSameNode).size());
       matrix += concat("  ", text, std::string(width - text.size(), ' '));
     };
     for (const auto& [interface, distance] : facts.gpus.front().nics) add_cell(interface, interface);
@@ -246,7 +246,7 @@ struct GpuGroup {
     for (const BusGpu& gpu : facts.gpus) {
       matrix += concat("\n", gpu.address);
       for (const auto& [interface, distance] : gpu.nics) add_cell(name_of(distance), interface);
-      if (nearest_of(gpu) > TopologyDistance::kPxb) far.push_back(gpu.address);
+      if (nearest_of(gpu) > PciDistance::kBridges) far.push_back(gpu.address);
     }
     if (far.empty() || !facts.expected.vendor_path) return add(ok("distances", matrix));
     add(warn("distances", concat(matrix, "\nno NIC below a common PCI switch: ", joined(far)),
@@ -260,12 +260,12 @@ struct GpuGroup {
     std::string found = "GPUDirect-TCPX gets payload into a GPU's memory over the NIC nearest to it and no other";
     std::vector<std::string> unclear;
     for (const BusGpu& gpu : facts.gpus) {
-      const TopologyDistance least = nearest_of(gpu);
+      const PciDistance least = nearest_of(gpu);
       std::vector<std::string> nearest;
       for (const auto& [interface, distance] : gpu.nics)
         if (distance == least) nearest.push_back(interface);
       found += concat("\n", gpu.address, ": ", joined(nearest), " (", name_of(least), ")");
-      if (nearest.size() > 1 && least > TopologyDistance::kPxb) unclear.push_back(gpu.address);
+      if (nearest.size() > 1 && least > PciDistance::kBridges) unclear.push_back(gpu.address);
     }
     add(warn_unless(
         unclear.empty(), "nic_of_gpu", found,

@@ -110,7 +110,7 @@ GpuFacts gpu_facts(const Machine& machine) {
   const std::vector<PciDevice> interfaces = pci_interfaces(files);
   for (const PciDevice& device : pci_gpus(files)) {
     BusGpu gpu{.address = device.name, .bar1_bytes = bar1_bytes(files, device), .nics = {}};
-    for (const PciDevice& interface : interfaces) gpu.nics.emplace_back(interface.name, pci_distance(files, device, interface));
+    for (const PciDevice& interface : interfaces) gpu.nics.emplace_back(interface.name, distance_between(files, device, interface));
     facts.gpus.push_back(std::move(gpu));
   }
   facts.module_version = files.read("/sys/module/nvidia/version");

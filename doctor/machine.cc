@@ -1,7 +1,6 @@
 #include "doctor/machine.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -75,6 +74,15 @@ Expectation expected_path(const Machine& machine) {
   return {false, "no GPUDirect-TCPX plugin is named or installed"};
 }
 
+DataWay data_way(const Machine& machine, std::vector<std::string> interfaces, bool build_has_cuda) {
+  const size_t gpus = pci_gpus(machine.files).size();
+  return {.plugin = expected_path(machine).vendor_path ? "GPUDirect-TCPX" : "tcpx-soft over TCP",
+          .interfaces = std::move(interfaces),
+          .memory = gpus == 0        ? "host memory"
+                    : build_has_cuda ? concat("memory of ", gpus, gpus == 1 ? " GPU" : " GPUs")
+                                     : "host memory, because this build is without CUDA"};
+}
+
 std::string default_interface(const FileTree& files) {
   for (const std::string& line : split(files.text("/proc/net/route"), "\n")) {
     const std::vector<std::string> fields = split(line, "\t ");
@@ -105,36 +113,19 @@ std::vector<std::string> chosen_names(const std::vector<soft::InterfaceAddress>&
   return names;
 }
 
-namespace {
-
-// PCI's `vendor` of NVIDIA, and how `class` of a display controller begins (PCI Code and ID Assignment Specification).
-constexpr std::string_view kNvidia = "0x10de", kDisplayClass = "0x03";
-
-/// A device's path taken apart: the root "pci0000:00" first, then bridges, then the device.
-struct PciPath {
-  std::string root;
-  std::vector<std::string> functions;
-};
-
-PciPath parse(const std::string& path) {
-  PciPath parsed;
-  for (const std::string& part : split(path, "/")) {
-    const size_t size = part.size();
-    if (size >= 12 && part[size - 8] == ':' && part[size - 5] == ':' && part[size - 2] == '.') parsed.functions.push_back(part);
-    // A root inside another one, as of VMD, is the nearer one.
-    if (part.starts_with("pci")) parsed = {.root = part, .functions = {}};
-  }
-  return parsed;
-}
-
-}  // namespace
-
 std::string pci_address(const std::string& device_path) {
-  const std::vector<std::string> functions = parse(device_path).functions;
-  return functions.empty() ? "" : functions.back();
+  std::vector<std::string> parts = split(device_path, "/");
+  const auto is_function = [](const std::string& part) {
+    const size_t size = part.size();
+    return size >= 12 && part[size - 8] == ':' && part[size - 5] == ':' && part[size - 2] == '.';
+  };
+  while (!parts.empty() && !is_function(parts.back())) parts.pop_back();
+  return parts.empty() ? "" : parts.back();
 }
 
 std::vector<PciDevice> pci_gpus(const FileTree& files) {
+  // PCI's `vendor` of NVIDIA, and how `class` of a display controller begins (PCI Code and ID Assignment Specification).
+  constexpr std::string_view kNvidia = "0x10de", kDisplayClass = "0x03";
   std::vector<PciDevice> gpus;
   for (const std::string& address : files.list("/sys/bus/pci/devices")) {
     const std::string link = concat("/sys/bus/pci/devices/", address);
@@ -153,27 +144,14 @@ std::vector<PciDevice> pci_interfaces(const FileTree& files) {
   return interfaces;
 }
 
-std::string_view name_of(TopologyDistance distance) {
-  constexpr std::array<std::string_view, 5> kNames = {"PIX", "PXB", "PHB", "NODE", "SYS"};
-  return kNames[static_cast<size_t>(distance)];
-}
-
-TopologyDistance pci_distance(const FileTree& files, const PciDevice& a, const PciDevice& b) {
-  const PciPath from = parse(a.path), to = parse(b.path);
-  if (from.root != to.root) {
-    const int here = read_numa_node(a.path, files.root()), there = read_numa_node(b.path, files.root());
-    const auto is_node = [](const auto& name) { return name.starts_with("node") && number_of(name.substr(4)); };
-    const bool one_node = std::ranges::count_if(files.list("/sys/devices/system/node"), is_node) <= 1;
-    const bool same = here >= 0 && there >= 0 ? here == there : one_node;
-    return same ? TopologyDistance::kNode : TopologyDistance::kSys;
-  }
-  const auto fork = std::mismatch(from.functions.begin(), from.functions.end(), to.functions.begin(), to.functions.end());
-  if (fork.first == from.functions.begin()) return TopologyDistance::kPhb;
-  // Below the bridge they share a switch has one more of its own on each way down; a second one belongs to another switch.
-  const auto bridges_below = [](auto first, auto last) { return std::max<ptrdiff_t>(last - first - 1, 0); };
-  const bool one_switch =
-      bridges_below(fork.first, from.functions.end()) <= 1 && bridges_below(fork.second, to.functions.end()) <= 1;
-  return one_switch ? TopologyDistance::kPix : TopologyDistance::kPxb;
+PciDistance distance_between(const FileTree& files, const PciDevice& a, const PciDevice& b) {
+  const auto is_node = [](const auto& name) { return name.starts_with("node") && number_of(name.substr(4)); };
+  const bool one_node = std::ranges::count_if(files.list("/sys/devices/system/node"), is_node) <= 1;
+  const auto location_of = [&](const PciDevice& device) {
+    const int node = read_numa_node(device.path, files.root());
+    return DeviceLocation{device.path, node < 0 && one_node ? 0 : node};
+  };
+  return std::min(pci_distance(location_of(a), location_of(b)), PciDistance::kOtherNode);
 }
 
 std::optional<uint64_t> bar1_bytes(const FileTree& files, const PciDevice& gpu) {

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "doctor/finding.h"
 #include "net/soft/interfaces.h"
+#include "transfer/device_placement.h"
 
 namespace tcpx::doctor {
 
@@ -70,6 +72,8 @@ struct Expectation {
   std::string because;  ///< either way
 };
 Expectation expected_path(const Machine& machine);
+/// @param interfaces that become devices of the plugin @param build_has_cuda this build can use a GPU
+DataWay data_way(const Machine& machine, std::vector<std::string> interfaces, bool build_has_cuda);
 
 /// The cure where no interface is up, as in a network namespace that is new.
 inline constexpr char kBringUpAnInterface[] =
@@ -84,32 +88,18 @@ soft::InterfaceAddress usable_interface(const std::string& name, bool loopback);
 /// Names of the interfaces that the plugins make devices of (net/soft/interfaces.h), each once.
 std::vector<std::string> chosen_names(const std::vector<soft::InterfaceAddress>& all, const std::string& pattern);
 
-// GPUs and network interfaces on the PCI bus, and how far they are from each other.
-
 struct PciDevice {
   std::string name;  ///< of a GPU its address, "0000:04:00.0"; of a network interface its own, "eth1"
   std::string path;  ///< below /sys/devices, links resolved
 };
-
 /// NVIDIA's display and 3D controllers, by address.
 std::vector<PciDevice> pci_gpus(const FileTree& files);
 /// Network interfaces that are PCI devices, or hang below one as virtio's do.
 std::vector<PciDevice> pci_interfaces(const FileTree& files);
-
-/// Nearest first. The words are those of `nvidia-smi topo -m`.
-enum class TopologyDistance : uint8_t {
-  kPix,   ///< below one PCI bridge or switch
-  kPxb,   ///< several bridges, without the host bridge
-  kPhb,   ///< over the host bridge
-  kNode,  ///< over several host bridges of one NUMA node
-  kSys,   ///< between NUMA nodes
-};
-std::string_view name_of(TopologyDistance distance);
-TopologyDistance pci_distance(const FileTree& files, const PciDevice& a, const PciDevice& b);
-
+/// As the library places its channels. Where a NUMA node is not told, a machine has only one or it is another one.
+PciDistance distance_between(const FileTree& files, const PciDevice& a, const PciDevice& b);
 /// Address of the PCI function at the end of a device's path, or above it: "0000:06:00.0"; "" where there is none.
 std::string pci_address(const std::string& device_path);
-
 /// Size of BAR 1, the window through which other devices reach a GPU's memory. nullopt: the device's `resource` does not tell.
 std::optional<uint64_t> bar1_bytes(const FileTree& files, const PciDevice& gpu);
 

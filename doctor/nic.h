@@ -23,8 +23,12 @@ struct EthtoolAnswers {
   std::optional<uint32_t> ntuple_rules;                      ///< `ethtool -n`: how many there are
   std::vector<std::pair<std::string, uint64_t>> statistics;  ///< `ethtool -S`
 };
-/// Asks only for what every user may know, and changes nothing. Empty answers for an interface that does not exist.
+/// Asks only for what every user may know, and changes nothing. Empty answers for an interface that does not exist. Takes two
+/// seconds at most.
 EthtoolAnswers ask_ethtool(const std::string& interface);
+/// True when the headers of TCP packets are put apart from their data, out of the attributes of an answer to
+/// ETHTOOL_MSG_RINGS_GET. nullopt when driver or kernel do not tell.
+std::optional<bool> data_split_of(std::span<const std::byte> attributes);
 
 struct Nic {
   std::string name;
@@ -38,7 +42,7 @@ struct Nic {
   size_t rx_queues = 0;
   std::vector<SocketAddress> addresses;  ///< without link-local ones
   std::vector<std::string> nearest_gpus;
-  TopologyDistance gpu_distance = TopologyDistance::kSys;  ///< of those
+  PciDistance gpu_distance = PciDistance::kOtherNode;  ///< of those
   std::optional<VendorTrap> pci_trap, cores_trap;
   EthtoolAnswers ethtool;
 };
@@ -55,13 +59,5 @@ struct NicFacts {
 NicFacts nic_facts(const Machine& machine, const std::vector<soft::InterfaceAddress>& addresses);
 
 Findings check_nics(const NicFacts& facts);
-
-// Header split, which the kernel calls TCP data split: told by the ethtool family of generic netlink only.
-
-/// True when the headers of TCP packets are put apart from their data. nullopt when driver or kernel do not tell, or there is no
-/// such interface. Takes two seconds at most.
-std::optional<bool> ask_data_split(const std::string& interface);
-/// The same, out of the attributes of an answer to ETHTOOL_MSG_RINGS_GET.
-std::optional<bool> data_split_of(std::span<const std::byte> attributes);
 
 }  // namespace tcpx::doctor

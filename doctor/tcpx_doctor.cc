@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "doctor/child_answer.h"
-#include "doctor/conclusion.h"
 #include "doctor/environment.h"
 #include "doctor/finding.h"
 #include "doctor/gpu.h"

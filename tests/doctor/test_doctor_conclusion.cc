@@ -1,7 +1,7 @@
 // The doctor's last line.
 #include <gtest/gtest.h>
 
-#include "doctor/conclusion.h"
+#include "doctor/finding.h"
 #include "tests/support/doctor_fixture.h"
 
 namespace tcpx::doctor {

@@ -20,8 +20,8 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 GpuFacts plain() {
   GpuFacts facts{.expected = {false, "a test"}, .module_version = "575.57.08", .build = {"75-real,80-real,90", 12}};
   facts.proc_version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build  (dvs-builder@U22)";
-  facts.gpus = {{"0000:04:00.0", 128 * kGiB, {{"eth1", TopologyDistance::kPix}, {"eth2", TopologyDistance::kSys}}},
-                {"0000:84:00.0", 128 * kGiB, {{"eth1", TopologyDistance::kSys}, {"eth2", TopologyDistance::kPix}}}};
+  facts.gpus = {{"0000:04:00.0", 128 * kGiB, {{"eth1", PciDistance::kSameSwitch}, {"eth2", PciDistance::kOtherNode}}},
+                {"0000:84:00.0", 128 * kGiB, {{"eth1", PciDistance::kOtherNode}, {"eth2", PciDistance::kSameSwitch}}}};
   facts.nodes = {{"/dev/nvidia0", 0}, {"/dev/nvidia1", 0}, {"/dev/nvidia-uvm", 0}, {"/dev/nvidiactl", 0}};
   facts.cuda = {{End::kAnswered, ""}, 0, 12040, {}};
   for (const BusGpu& gpu : facts.gpus)
@@ -62,7 +62,7 @@ TEST(DoctorGpu, AnA3NeedsAllOfIt) {
     return [=](GpuFacts& facts) { facts.cuda.gpus[0].dma_buf = false, facts.internal_dma_buf = internal; };
   };
   const auto far = [](GpuFacts& facts) {
-    facts.gpus[1].nics = {{"eth1", TopologyDistance::kSys}, {"eth2", TopologyDistance::kSys}};
+    facts.gpus[1].nics = {{"eth1", PciDistance::kOtherNode}, {"eth2", PciDistance::kOtherNode}};
   };
   kGpu.expect(a3(),
               {{"gpus", kFail, [](GpuFacts& facts) { facts = {.expected = facts.expected}; }},
@@ -124,7 +124,7 @@ TEST(DoctorGpu, ACudaThatCannotStartFailsWithItsCure) {
 TEST(DoctorGpu, SizesAndNeighboursAreNamed) {
   GpuFacts facts = a3();
   EXPECT_NE(kGpu.finding(facts, "nic_of_gpu").found.find("\n0000:84:00.0: eth2 (PIX)"), std::string::npos);
-  facts.gpus[1] = {"0000:84:00.0", kGiB / 4, {{"eth1", TopologyDistance::kSys}, {"eth2", TopologyDistance::kSys}}};
+  facts.gpus[1] = {"0000:84:00.0", kGiB / 4, {{"eth1", PciDistance::kOtherNode}, {"eth2", PciDistance::kOtherNode}}};
   EXPECT_NE(kGpu.finding(facts, "bar1").found.find("1 x 128 GiB, 1 x 256 MiB"), std::string::npos);
   EXPECT_NE(kGpu.finding(facts, "nic_of_gpu").found.find("0000:84:00.0: eth1, eth2 (SYS)"), std::string::npos);
 }
@@ -142,7 +142,7 @@ TEST(DoctorGpuFacts, AreReadFromTheTree) {
   const GpuFacts facts = gpu_facts(here.machine());
   ASSERT_EQ(facts.gpus.size(), 1u);
   ASSERT_EQ(facts.gpus[0].nics.size(), 1u);
-  EXPECT_EQ(facts.gpus[0].nics[0].second, TopologyDistance::kPix);
+  EXPECT_EQ(facts.gpus[0].nics[0].second, PciDistance::kSameSwitch);
   EXPECT_EQ(facts.nodes.size(), 3u);
   EXPECT_EQ(facts.visible, "");
   EXPECT_TRUE(facts.internal_dma_buf);
@@ -194,7 +194,7 @@ TEST(TopologyDistance, IsThatOfNvidiaSmi) {
            {"pci0000:40/0000:40:01.0/0000:41:00.0", "NODE"},
            {"pci0000:80/0000:80:01.0/0000:81:00.0", "SYS"},
            {"pci0000:c0/0000:c0:01.0", "SYS"}}) {  // on an unknown node of a machine with two
-    EXPECT_EQ(name_of(pci_distance(machine.machine().files, gpu, {"", "/sys/devices/" + path})), distance) << path;
+    EXPECT_EQ(name_of(distance_between(machine.machine().files, gpu, {"", "/sys/devices/" + path})), distance) << path;
   }
 }
 

@@ -35,7 +35,7 @@ Nic a3_nic(const std::string& name) {
           .rx_queues = 16,
           .addresses = {resolve("10.0.1.2", 0)->front()},
           .nearest_gpus = {"0000:04:00.0", "0000:05:00.0"},
-          .gpu_distance = TopologyDistance::kPix,
+          .gpu_distance = PciDistance::kSameSwitch,
           .ethtool = {.data_split = true,
                       .private_flags = {},
                       .ntuple = true,
@@ -88,8 +88,8 @@ TEST(DoctorNics, AnA3NeedsAllOfIt) {
                       nic_case("address[eth1]", kFail, [](Nic& nic) { nic.addresses.clear(); }),
                       nic_case("address[eth1]", kFail, [](Nic& nic) { nic.addresses = {resolve("fd00::1", 0)->front()}; }),
                       nic_case("pci[eth1]", kFail, [&](Nic& nic) { nic.pci_trap = trap; }),
-                      nic_case("pci[eth1]", kWarn, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kNode; }),
-                      nic_case("pci[eth1]", kOk, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kPhb; }),
+                      nic_case("pci[eth1]", kWarn, [](Nic& nic) { nic.gpu_distance = PciDistance::kSameNode; }),
+                      nic_case("pci[eth1]", kOk, [](Nic& nic) { nic.gpu_distance = PciDistance::kHostBridge; }),
                       nic_case("cores[eth1]", kFail, [&](Nic& nic) { nic.cores_trap = trap; }),
                       nic_case("header_split[eth1]", kFail, [](Nic& nic) { nic.ethtool.data_split = false; }),
                       nic_case("header_split[eth1]", kNotApplicable, [](Nic& nic) { nic.ethtool.data_split.reset(); }),
@@ -178,7 +178,7 @@ TEST_F(DoctorNicFacts, AreReadFromTheTree) {
   EXPECT_EQ(nic.rx_queues, 2u);
   EXPECT_FALSE(nic.speed_mbps.has_value());
   EXPECT_EQ(nic.nearest_gpus, Names{"0000:04:00.0"});
-  EXPECT_EQ(nic.gpu_distance, TopologyDistance::kPix);
+  EXPECT_EQ(nic.gpu_distance, PciDistance::kSameSwitch);
 }
 
 TEST_F(DoctorNicFacts, A5_TheVendorsTrapsAreLookedFor) {
@@ -301,7 +301,7 @@ TEST(DoctorEthtool, WhatDoesNotExistAnswersNothing) {
 
 TEST(DoctorEthtool, LoopbackHasNoFiltersAndDoesNotTellOfItsSplit) {
   EXPECT_EQ(ask_ethtool("lo").ntuple, false);
-  EXPECT_EQ(ask_data_split("lo"), std::nullopt);
+  EXPECT_EQ(ask_ethtool("lo").data_split, std::nullopt);
 }
 
 TEST(DoctorEthtool, StatisticsHaveTheirNames) {

@@ -1,5 +1,5 @@
-// Interfaces from files; and what their drivers tell: by the ethtool requests of ioctl(2), and header split by the ethtool family
-// of generic netlink, which alone tells it.
+// What drivers tell: by the ethtool requests of ioctl(2), and header split, which the kernel calls TCP data split, by the ethtool
+// family of generic netlink, which alone tells it.
 #include <linux/ethtool.h>
 #include <linux/ethtool_netlink.h>
 #include <linux/genetlink.h>
@@ -13,57 +13,11 @@
 #include <cstring>
 
 #include "base/netlink.h"
-#include "base/pci_device.h"
-#include "base/text.h"
 #include "base/unique_fd.h"
 #include "doctor/nic.h"
-#include "doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
-
-/// Interfaces that carry data or are meant to.
-std::vector<std::string> data_names(const Machine& machine, bool vendor_path, const std::vector<soft::InterfaceAddress>& all) {
-  if (const auto pattern = machine.variables.get(Variable::kSocketIfname)) {
-    std::vector<soft::InterfaceAddress> known;  // up or not: that is to be found out
-    for (const std::string& name : machine.files.list("/sys/class/net")) known.push_back(usable_interface(name, false));
-    return chosen_names(known, *pattern);
-  }
-  return vendor_path ? data_interfaces(machine.files) : chosen_names(all, "");
-}
-
-Nic read_nic(const Machine& machine, const std::string& name, const std::vector<PciDevice>& gpus,
-             const std::vector<soft::InterfaceAddress>& addresses) {
-  const FileTree& files = machine.files;
-  const std::string folder = concat("/sys/class/net/", name);
-  Nic nic{.name = name};
-  nic.state = files.read(folder + "/operstate").value_or("unknown");
-  nic.mtu = number_of(files.text(folder + "/mtu")).value_or(0);
-  const auto speed = number_of(files.text(folder + "/speed"));
-  if (speed && *speed > 0) nic.speed_mbps = speed;
-  for (const std::string& queue : files.list(folder + "/queues")) nic.rx_queues += queue.starts_with("rx-") ? 1 : 0;
-  for (const soft::InterfaceAddress& entry : addresses) {
-    if (entry.name != name) continue;
-    nic.is_local = nic.is_local || entry.loopback;
-    if (!entry.link_local) nic.addresses.push_back(entry.address);
-  }
-  if (const auto driver = files.resolve(folder + "/device/driver")) nic.driver = driver->substr(driver->rfind('/') + 1);
-  const std::string path = files.resolve(folder + "/device").value_or("");
-  nic.pci = pci_address(path);
-  nic.numa_node = read_numa_node(path, files.root());
-  for (const PciDevice& gpu : gpus) {
-    const TopologyDistance distance = pci_distance(files, {name, path}, gpu);
-    if (distance > nic.gpu_distance) continue;
-    if (distance < nic.gpu_distance) nic.nearest_gpus.clear();
-    nic.gpu_distance = distance;
-    nic.nearest_gpus.push_back(gpu.name);
-  }
-  nic.pci_trap = find_pci_trap(name, path);
-  nic.cores_trap = find_cores_trap(files.root(), name,
-                                   {.send_cores = machine.variables.text(Variable::kTxBindings),
-                                    .receive_cores = machine.variables.text(Variable::kRxBindings)});
-  return nic;
-}
 
 constexpr uint32_t kMostEntries = 64 * 1024;
 // The kernel fills in as many entries as there are at that moment, which may be more than it has announced.
@@ -149,22 +103,17 @@ Bytes name_attribute(uint16_t type, const std::string& name) {
   return out;
 }
 
-}  // namespace
-
-NicFacts nic_facts(const Machine& machine, const std::vector<soft::InterfaceAddress>& addresses) {
-  NicFacts facts{.expected = expected_path(machine)};
-  const std::vector<PciDevice> gpus = pci_gpus(machine.files);
-  facts.gpus = gpus.size();
-  facts.named = machine.variables.get(Variable::kSocketIfname).has_value();
-  const std::vector<std::string> data = data_names(machine, facts.expected.vendor_path, addresses);
-  for (const std::string& name : data) facts.data.push_back(read_nic(machine, name, gpus, addresses));
-  const std::string control = default_interface(machine.files);
-  for (const std::string& name : machine.files.list("/sys/class/net")) {
-    if (std::find(data.begin(), data.end(), name) != data.end()) continue;
-    facts.others.push_back(concat(name, name == control ? " (default route)" : ""));
-  }
-  return facts;
+std::optional<bool> ask_data_split(const std::string& interface) {
+  const Bytes control = ask_generic(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, name_attribute(CTRL_ATTR_FAMILY_NAME, ETHTOOL_GENL_NAME));
+  const auto id = netlink_attribute(control, CTRL_ATTR_FAMILY_ID);
+  const auto family = id ? value_of<uint16_t>(*id) : std::nullopt;
+  if (!family) return std::nullopt;
+  Bytes question;
+  append_attribute(question, ETHTOOL_A_RINGS_HEADER | NLA_F_NESTED, name_attribute(ETHTOOL_A_HEADER_DEV_NAME, interface));
+  return data_split_of(ask_generic(*family, ETHTOOL_MSG_RINGS_GET, question));
 }
+
+}  // namespace
 
 EthtoolAnswers ask_ethtool(const std::string& interface) {
   const Ethtool ethtool(interface);
@@ -188,16 +137,6 @@ std::optional<bool> data_split_of(std::span<const std::byte> attributes) {
   if (split == ETHTOOL_TCP_DATA_SPLIT_ENABLED) return true;
   if (split == ETHTOOL_TCP_DATA_SPLIT_DISABLED) return false;
   return std::nullopt;
-}
-
-std::optional<bool> ask_data_split(const std::string& interface) {
-  const Bytes control = ask_generic(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, name_attribute(CTRL_ATTR_FAMILY_NAME, ETHTOOL_GENL_NAME));
-  const auto id = netlink_attribute(control, CTRL_ATTR_FAMILY_ID);
-  const auto family = id ? value_of<uint16_t>(*id) : std::nullopt;
-  if (!family) return std::nullopt;
-  Bytes question;
-  append_attribute(question, ETHTOOL_A_RINGS_HEADER | NLA_F_NESTED, name_attribute(ETHTOOL_A_HEADER_DEV_NAME, interface));
-  return data_split_of(ask_generic(*family, ETHTOOL_MSG_RINGS_GET, question));
 }
 
 }  // namespace tcpx::doctor
