@@ -41,7 +41,6 @@ struct GpuBuild {
   std::string architectures;  ///< as CMAKE_CUDA_ARCHITECTURES, with commas: "75-real,80-real,90"; "" without CUDA
   int cuda_major = 0;         ///< of the CUDA runtime inside
 };
-GpuBuild this_build();
 /// True when kernels of these architectures run on a GPU of this compute capability: machine code runs on the same major version
 /// with no smaller minor one, intermediate code on everything newer (NVIDIA: CUDA C++ Programming Guide, application
 /// compatibility). nullopt for words such as "native".

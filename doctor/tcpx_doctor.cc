@@ -90,7 +90,7 @@ DataWay way_of(const Machine& machine) {
   std::vector<std::string> interfaces;
   for (const NetworkInterface& interface : network_facts(machine, list_interfaces(), "").data)
     interfaces.push_back(interface.name);
-  return data_way(machine, std::move(interfaces), this_build().cuda_major > 0);
+  return data_way(machine, std::move(interfaces), gpu_facts(machine).build.cuda_major > 0);
 }
 
 /// Both must outlive the groups, which read `options` when they run.

@@ -1,25 +1,21 @@
+// The driver of the GPUs, asked in child processes: one in trouble may hang or crash its caller.
 #include <dlfcn.h>
 #include <fcntl.h>
 
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <sstream>
-#include <string_view>
 
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "doctor/child_answer.h"
 #include "doctor/gpu.h"
-#include "doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
 
 // Mirrored from NVIDIA's cuda.h, CUDA 12: enum CUdevice_attribute.
-constexpr int kComputeCapabilityMajor = 75;
-constexpr int kComputeCapabilityMinor = 76;
-constexpr int kDmaBufSupported = 124;
+constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76, kDmaBufSupported = 124;
 
 struct Symbol {
   void* address;
@@ -81,52 +77,6 @@ void ask_driver(const std::string& path, const Say& say) {
 }
 
 }  // namespace
-
-GpuBuild this_build() {
-  return {.architectures = TCPX_CUDA_ARCHITECTURES, .cuda_major = TCPX_CUDA_MAJOR};
-}
-
-std::optional<bool> runs_on(const std::string& architectures, int major, int minor) {
-  for (const std::string& entry : split(architectures, ",")) {
-    int number = 0;
-    const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
-    if (error != std::errc()) return std::nullopt;
-    const std::string_view kind(end, static_cast<size_t>(entry.data() + entry.size() - end));
-    const int wanted = number / 10, at_least = number % 10;
-    // "90a" runs on 9.0 and nowhere else.
-    if (kind.starts_with('a') || kind.starts_with('f')) {
-      if (major == wanted && minor == at_least) return true;
-      continue;
-    }
-    if (kind != "-virtual" && major == wanted && minor >= at_least) return true;
-    if (kind != "-real" && major * 10 + minor >= number) return true;
-  }
-  return false;
-}
-
-GpuFacts gpu_facts(const Machine& machine) {
-  const FileTree& files = machine.files;
-  GpuFacts facts{.expected = expected_path(machine)};
-  const std::vector<PciDevice> interfaces = pci_interfaces(files);
-  for (const PciDevice& device : pci_gpus(files)) {
-    BusGpu gpu{.address = device.name, .bar1_bytes = bar1_bytes(files, device), .nics = {}};
-    for (const PciDevice& interface : interfaces) gpu.nics.emplace_back(interface.name, distance_between(files, device, interface));
-    facts.gpus.push_back(std::move(gpu));
-  }
-  facts.module_version = files.read("/sys/module/nvidia/version");
-  facts.proc_version = files.read("/proc/driver/nvidia/version");
-  for (const std::string& name : files.list("/dev")) {
-    const bool gpu = name.starts_with("nvidia") && number_of(name.substr(6));
-    if (gpu || name == "nvidiactl" || name == "nvidia-uvm") facts.nodes["/dev/" + name] = 0;
-  }
-  for (const auto& [name, value] : machine.variables.all) {
-    if (name == "CUDA_VISIBLE_DEVICES") facts.visible = value;
-  }
-  facts.internal_dma_buf = machine.variables.get("NCCL_GPUDIRECTTCPX_REG_DMABUF_USE_INTERNAL_API").value_or("0") != "0" &&
-                           files.exists("/proc/driver/nvp2p_dma_buf");
-  facts.build = this_build();
-  return facts;
-}
 
 void try_open(std::map<std::string, int>& nodes, Duration limit) {
   if (nodes.empty()) return;
