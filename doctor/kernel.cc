@@ -94,85 +94,60 @@ std::map<std::string, std::vector<int64_t>> read_sysctls(const FileTree& files) 
   return sysctls;
 }
 
-using KernelVersion = std::pair<unsigned, unsigned>;
-constexpr KernelVersion kReceiveVersion{6, 12}, kSendVersion{6, 16};
-
-constexpr char kImage[] =
-    "recreate the machine from a Container-Optimized OS image for GPUDirect-TCPX (A3 High: family cos-105-lts or later): "
-    "gcloud compute images list --project=cos-cloud --no-standard-images";
-
 /// {6, 18} of "6.18.44-cloud"; {0, 0} of anything that does not begin so.
-KernelVersion version_of(const std::string& release) {
+std::pair<unsigned, unsigned> version_of(const std::string& release) {
   const std::vector<std::string> parts = split(release, ".-+");
   if (parts.size() < 2) return {};
   return {number_of<unsigned>(parts[0]).value_or(0), number_of<unsigned>(parts[1]).value_or(0)};
 }
 
-/// The kind of kernel, by the option that it knows.
-enum class Devmem : uint8_t { kNone, kGoogle, kLinux, kUnknown };
-
-Devmem devmem_of(const DevmemAnswers& answers) {
-  if (answers.nobodys != ENOPROTOOPT || !answers.google) return Devmem::kUnknown;
-  if (answers.google != ENOPROTOOPT) return Devmem::kGoogle;
-  if (!answers.linux_own) return Devmem::kUnknown;
-  return answers.linux_own != ENOPROTOOPT ? Devmem::kLinux : Devmem::kNone;
-}
-
-std::string plain_tcp_does_without(const KernelFacts& facts) {
-  return concat(facts.expected.because, "; plain TCP does without.");
-}
-
-Finding check_devmem(const KernelFacts& facts, Devmem devmem) {
+Findings check_receiving(const KernelFacts& facts) {
+  constexpr char kImage[] =
+      "recreate the machine from a Container-Optimized OS image for GPUDirect-TCPX (A3 High: family cos-105-lts or later): "
+      "gcloud compute images list --project=cos-cloud --no-standard-images";
+  constexpr std::pair<unsigned, unsigned> kSendVersion{6, 16};
+  const auto& [nobodys, google, linux_own] = facts.devmem;
+  const bool vendor_path = facts.expected.vendor_path, asked = nobodys == ENOPROTOOPT && google;
+  const bool is_google = asked && google != ENOPROTOOPT, known = is_google || (asked && linux_own);
+  const bool is_linux = known && !is_google && linux_own != ENOPROTOOPT, has_none = known && !is_google && !is_linux;
   const std::string kernel = concat("kernel ", facts.release);
-  if (devmem == Devmem::kUnknown) {
-    return not_applicable("devmem", concat(kernel, " could not be asked"),
-                          "Either there is no TCP over 127.0.0.1 here, or a sandbox answers in the kernel's place.");
-  }
-  if (devmem == Devmem::kGoogle)
-    return ok("devmem", concat(kernel, " is Google's with devmem TCP: it knows SO_DEVMEM_DONTNEED as option 97"));
-  if (devmem == Devmem::kLinux) {
-    return warn_unless(
-        !facts.expected.vendor_path, "devmem",
-        concat(kernel, " knows SO_DEVMEM_DONTNEED as option 80: Linux's own devmem TCP, ",
-               version_of(facts.release) >= kSendVersion ? "receive and send" : "receive only"),
-        "The GPUDirect-TCPX plugin of 2024 works with Google's kernel only (option 97); later builds take this one, too.",
-        concat(kImage, "   # or take a plugin that supports Linux's devmem TCP"));
-  }
-  const std::string found = concat(kernel, " has no devmem TCP: it knows SO_DEVMEM_DONTNEED neither as option 97 nor as 80");
-  if (!facts.expected.vendor_path) return not_applicable("devmem", found, plain_tcp_does_without(facts));
-  return fail("devmem", found, "Without it the NIC cannot put packets into GPU memory, and no connection is made.", kImage);
-}
-
-Finding check_config(const KernelFacts& facts, Devmem devmem) {
-  const std::string check = "devmem_config";
-  const BuildConfig& config = facts.config;
-  if (config.path.empty()) {
-    return config.is_there ? not_applicable(check, "/proc/config.gz cannot be read",
-                                            "It is damaged, closed to this user, or longer than any kernel's.")
-                           : not_applicable(check, "the kernel's configuration is not here",
-                                            concat("Neither /proc/config.gz nor /boot/config-", facts.release, " exists."));
-  }
-  if (devmem == Devmem::kGoogle)
-    return not_applicable(check, concat(config.path, " is of Google's kernel"), "It is asked for Linux's own devmem TCP.");
-  if (config.missing.empty()) return ok(check, concat(config.path, " has ", joined(kWantedConfig)));
-  const std::string found = concat(config.path, " lacks ", joined(config.missing));
-  if (!facts.expected.vendor_path) return not_applicable(check, found, plain_tcp_does_without(facts));
-  if (devmem == Devmem::kNone) return not_applicable(check, found, "See devmem: this kernel has none.");
-  return fail(check, found,
-              concat("Linux has devmem TCP since ", kReceiveVersion.first, ".", kReceiveVersion.second,
-                     " and only where it is built in; the option of sockets alone does not tell."),
-              kImage);
-}
-
-Finding check_ring(const KernelFacts& facts) {
-  constexpr char kName[] = "io_uring_zcrx", kWhy[] = "Nothing of this library needs it.";
-  if (facts.ring == RingReceive::kPresent) return ok(kName, "present");
-  if (facts.ring == RingReceive::kAbsent)
-    return not_applicable(kName, "this kernel has io_uring without zero-copy receive (Linux 6.15, CONFIG_IO_URING_ZCRX)", kWhy);
+  const std::string none = concat(kernel, " has no devmem TCP: it knows SO_DEVMEM_DONTNEED neither as option 97 nor as 80");
+  const std::string does_without = concat(facts.expected.because, "; plain TCP does without.");
+  const auto& [path, missing, is_there] = facts.config;
+  const std::string lacks = concat(path, " lacks ", joined(missing));
   const bool off = facts.ring_disabled == "1" || facts.ring_disabled == "2";
-  return not_applicable(
-      kName, off ? concat("io_uring is switched off: kernel.io_uring_disabled = ", facts.ring_disabled) : "io_uring is refused",
-      kWhy);
+  constexpr char kUnneeded[] = "Nothing of this library needs it.";
+  return judge({
+      {"devmem", concat(kernel, " could not be asked"), known, kNotApplicable,
+       "Either there is no TCP over 127.0.0.1 here, or a sandbox answers in the kernel's place."},
+      {"devmem", none, !has_none || vendor_path, kNotApplicable, does_without},
+      {"devmem", none, !has_none, kFail, "Without it the NIC cannot put packets into GPU memory, and no connection is made.",
+       kImage},
+      {"devmem",
+       is_google ? concat(kernel, " is Google's with devmem TCP: it knows SO_DEVMEM_DONTNEED as option 97")
+                 : concat(kernel, " knows SO_DEVMEM_DONTNEED as option 80: Linux's own devmem TCP, ",
+                          version_of(facts.release) >= kSendVersion ? "receive and send" : "receive only"),
+       is_google || !vendor_path, kWarn,
+       "The GPUDirect-TCPX plugin of 2024 works with Google's kernel only (option 97); later builds take this one, too.",
+       concat(kImage, "   # or take a plugin that supports Linux's devmem TCP")},
+      {"devmem_config", "/proc/config.gz cannot be read", !path.empty() || !is_there, kNotApplicable,
+       "It is damaged, closed to this user, or longer than any kernel's."},
+      {"devmem_config", "the kernel's configuration is not here", !path.empty(), kNotApplicable,
+       concat("Neither /proc/config.gz nor /boot/config-", facts.release, " exists.")},
+      {"devmem_config", concat(path, " is of Google's kernel"), !is_google, kNotApplicable,
+       "It is asked for Linux's own devmem TCP."},
+      {"devmem_config", lacks, missing.empty() || vendor_path, kNotApplicable, does_without},
+      {"devmem_config", lacks, missing.empty() || !has_none, kNotApplicable, "See devmem: this kernel has none."},
+      {"devmem_config", lacks, missing.empty(), kFail,
+       "Linux has devmem TCP since 6.12 and only where it is built in; the option of sockets alone does not tell.", kImage},
+      {"devmem_config", concat(path, " has ", joined(kWantedConfig))},
+      {"io_uring_zcrx", "this kernel has io_uring without zero-copy receive (Linux 6.15, CONFIG_IO_URING_ZCRX)",
+       facts.ring != RingReceive::kAbsent, kNotApplicable, kUnneeded},
+      {"io_uring_zcrx",
+       off ? concat("io_uring is switched off: kernel.io_uring_disabled = ", facts.ring_disabled) : "io_uring is refused",
+       facts.ring == RingReceive::kPresent, kNotApplicable, kUnneeded},
+      {"io_uring_zcrx", "present"},
+  });
 }
 
 // Linux grants a connection 4 MiB of send buffer and 6 MiB of receive buffer unless told otherwise, or less on a machine with
@@ -186,83 +161,85 @@ constexpr int64_t kLeastBacklog = 128;
 constexpr int64_t kPeers = 16;
 constexpr int64_t kSocketsOfPeer = 2 * (soft::kMaxDataSockets + 1);
 constexpr int64_t kProcesses = 8;  // one per GPU; they share the ports of the machine
+constexpr int64_t kPortsWanted = kProcesses * kPeers * kSocketsOfPeer / 2;
 
-std::string set(std::string_view sysctl, std::string_view value) {
-  return concat("sudo sysctl -w ", sysctl, "='", value, "'");
-}
+/// A setting by its sysctl. One that is not shown, as in a container, does not apply.
+struct Setting {
+  std::string sysctl;
+  size_t count;                              ///< of its numbers
+  bool (*expected)(const int64_t* numbers);  ///< nullptr: it is told and no more
+  std::string why;
+  std::string better;
+};
 
-Finding judge_open_files(const KernelFacts& facts) {
-  constexpr char kName[] = "open_files";
-  if (!facts.open_files) return not_applicable(kName, "no limit is told", "The system does not answer.");
-  const uint64_t peers = *facts.open_files / kSocketsOfPeer;
-  return warn_unless(peers >= kPeers, kName, concat(*facts.open_files, " per process, enough for ", peers, " peers"),
-                     concat("A peer takes up to ", kSocketsOfPeer, " sockets; beyond the limit connecting fails with EMFILE."),
-                     "ulimit -n 65536   # in the shell that starts the job; in a service: LimitNOFILE=65536");
-}
-
-/// Sysctls and limits. A check is named by its sysctl; one that is not shown, as in a container, does not apply.
-void check_tcp_settings(const KernelFacts& facts, Findings& findings) {
-  std::vector<int64_t> numbers;  // of the sysctl that is looked at
-  const auto is_shown = [&](const std::string& sysctl, size_t count) {
+Findings check_settings(const KernelFacts& facts) {
+  const bool vendor_path = facts.expected.vendor_path;
+  const auto numbers_of = [&](const std::string& sysctl) {
     const auto shown = facts.sysctls.find(sysctl);
-    numbers = shown != facts.sysctls.end() ? shown->second : std::vector<int64_t>();
-    if (numbers.size() == count) return true;
-    findings.push_back(not_applicable(sysctl, "not shown here", "A container sees only some of these settings."));
-    return false;
+    return shown != facts.sysctls.end() ? shown->second : std::vector<int64_t>();
   };
-  // Those with one number, which warn unless it is in a range.
-  constexpr int64_t kAny = INT64_MAX;
-  const auto expect = [&](const std::string& sysctl, int64_t least, int64_t most, std::string why, int64_t better) {
-    if (!is_shown(sysctl, 1)) return;
-    const bool good = least <= numbers[0] && numbers[0] <= most;
-    findings.push_back(warn_unless(good, sysctl, concat(numbers[0]), std::move(why), set(sysctl, concat(better))));
-  };
-  const auto tell = [&](const std::string& sysctl, std::string why) {
-    if (is_shown(sysctl, 1)) findings.push_back(not_applicable(sysctl, concat(numbers[0]), std::move(why)));
-  };
-
-  for (const std::string sysctl : {"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"}) {
-    if (!is_shown(sysctl, 3)) continue;
+  const auto window = [&](const std::string& sysctl) {
+    std::vector<int64_t> numbers = numbers_of(sysctl);
+    numbers.resize(3);
     const int64_t tenths = numbers[2] * 1000 / 100'000'000;  // of a GB/s
-    findings.push_back(warn_unless(
-        numbers[2] >= kLeastWindowBytes, sysctl, concat(numbers[0], " ", numbers[1], " ", numbers[2]),
+    return Setting{
+        sysctl, 3, [](const int64_t* it) { return it[2] >= kLeastWindowBytes; },
         concat("The last number bounds what a connection has in flight: over a round trip of 1 ms it cannot be faster than ",
                tenths / 10, ".", tenths % 10, " GB/s."),
-        set(sysctl, concat(numbers[0], " ", numbers[1], " 16777216"))));
+        concat(numbers[0], " ", numbers[1], " 16777216")};
+  };
+  const auto is_on = [](const int64_t* it) { return it[0] >= 1; };
+  const std::string buffers = "It bounds SO_RCVBUF and SO_SNDBUF, which nothing here sets; tcp_rmem and tcp_wmem count.";
+  Table table;
+  for (
+      const Setting& it : std::vector<Setting>{
+          window("net.ipv4.tcp_rmem"),
+          window("net.ipv4.tcp_wmem"),
+          {"net.core.rmem_max", 1, nullptr, buffers, ""},
+          {"net.core.wmem_max", 1, nullptr, buffers, ""},
+          {"net.ipv4.tcp_window_scaling", 1, is_on,
+           "Without it a connection has 64 KiB in flight at most: 65 MB/s over a round trip of 1 ms.", "1"},
+          {"net.ipv4.tcp_sack", 1, is_on, "Without it one lost packet makes TCP send again what has arrived behind it.", "1"},
+          {"net.ipv4.tcp_mtu_probing", 1, [](const int64_t* it) { return it[0] == 0 || it[0] == 1; },
+           "Every connection then begins with segments of 1 KiB, whatever the MTU: more work for the CPU, and more fragments for "
+           "GPUDirect-TCPX. 1 probes only where large packets vanish.",
+           "1"},
+          vendor_path
+              ? Setting{"net.ipv4.tcp_slow_start_after_idle", 1, [](const int64_t* it) { return it[0] == 0; },
+                        "After a pause a connection begins again with ten packets; at 200 Gb/s a large part of a transfer is over "
+                        "before it is at full rate.",
+                        "0"}
+              : Setting{"net.ipv4.tcp_slow_start_after_idle", 1, nullptr,
+                        "Unless it is 0, a connection begins again with ten packets after a pause: where a round trip takes "
+                        "milliseconds, a transfer of 1 MiB then takes several more.",
+                        ""},
+          vendor_path
+              ? Setting{"net.core.optmem_max", 1, [](const int64_t* it) { return it[0] >= kZeroCopyOptionBytes; },
+                        "Notifications of zero-copy sends are charged to it; when it is used up, sends fail with ENOBUFS.",
+                        concat(kZeroCopyOptionBytes)}
+              : Setting{"net.core.optmem_max", 1, nullptr,
+                        "It counts for zero-copy sends, which the software plugin does not make.", ""},
+          {"net.ipv4.ip_local_port_range", 2, [](const int64_t* it) { return it[1] - it[0] + 1 >= kPortsWanted; },
+           concat("Each socket that connects takes one: ", kProcesses, " processes with ", kPeers, " peers each take up to ",
+                  kPortsWanted, ", and then connecting fails with EADDRNOTAVAIL."),
+           "32768 60999"},
+          {"net.core.somaxconn", 1, [](const int64_t* it) { return it[0] >= kLeastBacklog; },
+           "When more peers connect at once than fit here, some are dropped and try again after 1 s, 3 s, 7 s.", "4096"}}) {
+    const std::vector<int64_t> numbers = numbers_of(it.sysctl);
+    const bool shown = numbers.size() == it.count;
+    std::string found = joined(numbers, " ", [](int64_t number) { return concat(number); });
+    if (it.count == 2 && shown) found += concat(": ", std::max<int64_t>(0, numbers[1] - numbers[0] + 1), " ports");
+    append(table, {{it.sysctl, "not shown here", shown, kNotApplicable, "A container sees only some of these settings."},
+                   {it.sysctl, found, shown && it.expected != nullptr && it.expected(numbers.data()),
+                    it.expected != nullptr ? kWarn : kNotApplicable, it.why,
+                    it.expected != nullptr ? concat("sudo sysctl -w ", it.sysctl, "='", it.better, "'") : ""}});
   }
-  for (const char* sysctl : {"net.core.rmem_max", "net.core.wmem_max"})
-    tell(sysctl, "It bounds SO_RCVBUF and SO_SNDBUF, which nothing here sets; tcp_rmem and tcp_wmem count.");
-  expect("net.ipv4.tcp_window_scaling", 1, kAny,
-         "Without it a connection has 64 KiB in flight at most: 65 MB/s over a round trip of 1 ms.", 1);
-  expect("net.ipv4.tcp_sack", 1, kAny, "Without it one lost packet makes TCP send again what has arrived behind it.", 1);
-  expect("net.ipv4.tcp_mtu_probing", 0, 1,
-         "Every connection then begins with segments of 1 KiB, whatever the MTU: more work for the CPU, and more fragments for "
-         "GPUDirect-TCPX. 1 probes only where large packets vanish.",
-         1);
-  constexpr char kIdle[] = "net.ipv4.tcp_slow_start_after_idle";
-  if (facts.expected.vendor_path) {
-    expect(kIdle, 0, 0,
-           "After a pause a connection begins again with ten packets; at 200 Gb/s a large part of a transfer is over before it "
-           "is at full rate.",
-           0);
-    expect("net.core.optmem_max", kZeroCopyOptionBytes, kAny,
-           "Notifications of zero-copy sends are charged to it; when it is used up, sends fail with ENOBUFS.",
-           kZeroCopyOptionBytes);
-  } else {
-    tell(kIdle, "Unless it is 0, a connection begins again with ten packets after a pause: where a round trip takes milliseconds, a "
-                "transfer of 1 MiB then takes several more.");
-    tell("net.core.optmem_max", "It counts for zero-copy sends, which the software plugin does not make.");
-  }
-  if (const std::string sysctl = "net.ipv4.ip_local_port_range"; is_shown(sysctl, 2)) {
-    const int64_t count = std::max<int64_t>(0, numbers[1] - numbers[0] + 1), wanted = kProcesses * kPeers * kSocketsOfPeer / 2;
-    findings.push_back(warn_unless(count >= wanted, sysctl, concat(numbers[0], " ", numbers[1], ": ", count, " ports"),
-                                   concat("Each socket that connects takes one: ", kProcesses, " processes with ", kPeers,
-                                          " peers each take up to ", wanted, ", and then connecting fails with EADDRNOTAVAIL."),
-                                   set(sysctl, "32768 60999")));
-  }
-  expect("net.core.somaxconn", kLeastBacklog, kAny,
-         "When more peers connect at once than fit here, some are dropped and try again after 1 s, 3 s, 7 s.", 4096);
-  findings.push_back(judge_open_files(facts));
+  const uint64_t files = facts.open_files.value_or(0), peers = files / kSocketsOfPeer;
+  append(table, {{"open_files", "no limit is told", facts.open_files.has_value(), kNotApplicable, "The system does not answer."},
+                 {"open_files", concat(files, " per process, enough for ", peers, " peers"), peers >= kPeers, kWarn,
+                  concat("A peer takes up to ", kSocketsOfPeer, " sockets; beyond the limit connecting fails with EMFILE."),
+                  "ulimit -n 65536   # in the shell that starts the job; in a service: LimitNOFILE=65536"}});
+  return judge(table);
 }
 
 }  // namespace
@@ -281,9 +258,8 @@ KernelFacts kernel_facts(const Machine& machine) {
 }
 
 Findings check_kernel(const KernelFacts& facts) {
-  const Devmem devmem = devmem_of(facts.devmem);
-  Findings findings = {check_devmem(facts, devmem), check_config(facts, devmem), check_ring(facts)};
-  check_tcp_settings(facts, findings);
+  Findings findings = check_receiving(facts);
+  append(findings, check_settings(facts));
   return findings;
 }
 
