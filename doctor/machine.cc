@@ -8,7 +8,6 @@
 #include "base/pci_device.h"
 #include "base/text.h"
 #include "doctor/words.h"
-#include "net/plugin_loader.h"
 
 namespace tcpx::doctor {
 
@@ -57,19 +56,18 @@ std::optional<std::string> Variables::get(std::string_view name) const {
   return std::nullopt;
 }
 
-const std::vector<std::string>& installed_plugin_paths() {
-  static const std::vector<std::string> paths = PluginLoadOptions{}.installed_paths;
-  return paths;
+PluginSource chosen_plugin(const Machine& machine) {
+  return choose_plugin({}, machine.variables.text(Variable::kPluginPath),
+                       [&](const std::string& path) { return machine.files.exists(path); });
 }
 
 Expectation expected_path(const Machine& machine) {
-  if (const auto named = machine.variables.get(Variable::kPluginPath)) {
-    const bool software = *named == kEmbedded || named->ends_with("libnccl-net-tcpx-soft.so");
-    return {!software, concat(environment_info(Variable::kPluginPath).name, "=", *named)};
+  const auto [path, reason] = chosen_plugin(machine);
+  if (!machine.variables.text(Variable::kPluginPath).empty()) {
+    const bool software = path == kEmbedded || path.ends_with("libnccl-net-tcpx-soft.so");
+    return {!software, concat(environment_info(Variable::kPluginPath).name, "=", path)};
   }
-  for (const std::string& path : installed_plugin_paths()) {
-    if (machine.files.exists(path)) return {true, concat("a plugin is installed at ", path)};
-  }
+  if (path != kEmbedded) return {true, concat("a plugin is installed at ", path)};
   if (machine.files.exists(kRxdmDirectory)) return {true, concat("there is ", kRxdmDirectory, ", the directory of RxDM")};
   return {false, "no GPUDirect-TCPX plugin is named or installed"};
 }

@@ -10,6 +10,7 @@
 
 #include "base/environment.h"
 #include "doctor/finding.h"
+#include "net/plugin_loader.h"
 #include "net/soft/interfaces.h"
 #include "transfer/device_placement.h"
 
@@ -62,8 +63,8 @@ struct Machine {
   Variables variables;
 };
 
-/// Places where GPUDirect-TCPX is installed, in the order in which the loader looks.
-const std::vector<std::string>& installed_plugin_paths();
+/// The plugin that the loader would take.
+PluginSource chosen_plugin(const Machine& machine);
 
 /// The path that a machine is meant for. Only where that is GPUDirect-TCPX is it a failure that something of it is missing;
 /// elsewhere the software plugin is the right path, and such checks do not apply.
