@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,12 +12,11 @@
 #include "base/text.h"
 #include "doctor/environment.h"
 #include "doctor/words.h"
+#include "net/soft/interfaces.h"
 #include "net/vendor_plugin.h"
 
 namespace tcpx::doctor {
 namespace {
-
-using namespace std::literals;
 
 // Variables of GPUDirect-TCPX that are not in our table, without the prefix: those read as numbers and those read as text
 // (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f, src/net_tcpx.cc, src/common.cc and others; the latency is of 91e8693).
@@ -71,142 +71,117 @@ bool looks_like_ours(std::string_view name) {
   return name.starts_with(kOwnPrefix) || name.starts_with(kVendorPrefix) || meant_variable(name) != nullptr;
 }
 
-std::string unset(std::string_view name) {
-  return concat("unset ", name);
-}
-
-void check_values(const EnvironmentFacts& facts, Findings& findings) {
+Findings check_values(const EnvironmentFacts& facts) {
+  Findings findings;
   size_t unset_count = 0;
   for (const VariableInfo& info : environment_table()) {
     const auto value = facts.variables.get(info.name);
-    if (!value) {
-      ++unset_count;
-      continue;
-    }
+    unset_count += value ? 0 : 1;
+    if (!value) continue;
     const Status status = environment_check(info, *value);
-    const std::string found = status.is_ok() ? concat(*value, *info.unit != '\0' ? " " : "", info.unit) : status.detail();
-    findings.push_back(fail_unless(
-        status.is_ok(), concat("value[", info.name, "]"), found, "Programs that read it end with this error instead of guessing.",
-        concat(unset(info.name), *info.default_text != '\0' ? "   # the default is " : "", info.default_text)));
+    append(findings, judge({{"value", status.is_ok() ? concat(*value, *info.unit != '\0' ? " " : "", info.unit) : status.detail(),
+                             status.is_ok(), kFail, "Programs that read it end with this error instead of guessing.",
+                             concat("unset {}", *info.default_text != '\0' ? "   # the default is " : "", info.default_text)}},
+                           std::string(info.name)));
   }
-  findings.push_back(
-      ok("defaults", concat(unset_count, " of ", environment_table().size(), " variables are unset and have their defaults")));
+  append(findings, judge({{"defaults", concat(unset_count, " of ", environment_table().size(),
+                                              " variables are unset and have their defaults")}}));
+  return findings;
 }
 
-void check_names(const EnvironmentFacts& facts, Findings& findings) {
-  std::set<std::string> strange;
+Findings check_names(const EnvironmentFacts& facts) {
+  std::map<std::string, std::string> strange;
   for (const auto& [name, value] : facts.variables.all) {
-    if (looks_like_ours(name)) strange.insert(name);
+    if (looks_like_ours(name)) strange.emplace(name, facts.variables.get(name).value_or(""));
   }
-  for (const std::string& name : strange) {
+  Findings findings;
+  for (const auto& [name, value] : strange) {
     const VariableInfo* const meant = meant_variable(name);
-    const std::string value = facts.variables.get(name).value_or("");
-    findings.push_back(warn(concat("name[", name, "]"),
-                            meant != nullptr ? concat("nobody reads it; ", meant->name, " is meant?") : "nobody reads it",
-                            "A variable with another name has no effect, and nothing says so where it is set.",
-                            meant != nullptr ? concat(unset(name), " && export ", meant->name, "='", value, "'") : unset(name)));
+    append(findings, judge({{"name", concat("nobody reads it", meant != nullptr ? concat("; ", meant->name, " is meant?") : ""),
+                             false, kWarn, "A variable with another name has no effect, and nothing says so where it is set.",
+                             concat("unset {}", meant != nullptr ? concat(" && export ", meant->name, "='", value, "'") : "")}},
+                           name));
   }
-  if (strange.empty()) findings.push_back(ok("names", "no variable looks like one of ours or GPUDirect-TCPX's and is none"));
+  if (strange.empty()) append(findings, judge({{"names", "no variable looks like one of ours or GPUDirect-TCPX's and is none"}}));
+  return findings;
 }
 
-/// NCCL_GPUDIRECTTCPX_SOCKET_IFNAME taken apart: "^=eth0,eth1".
-struct InterfaceList {
-  explicit InterfaceList(const std::string& text)
-      : excludes(text.starts_with('^')), exact(text.substr(excludes ? 1 : 0).starts_with('=')), names(split(text, "^=,")) {}
-
-  bool matches(const std::string& name, const std::string& interface) const {
-    return exact ? interface == name : interface.starts_with(name);
-  }
-  bool matches_any(const std::string& name, const std::vector<std::string>& interfaces) const {
-    return std::ranges::any_of(interfaces, [&](const auto& interface) { return matches(name, interface); });
-  }
-  const bool excludes, exact;
-  const std::vector<std::string> names;
-};
-
-/// A value that works here: the names of the list that exist, else the data interfaces of the vendor's path; "": unset, which
-/// takes all.
-std::string working_interfaces(const EnvironmentFacts& facts, const InterfaceList& list) {
-  std::vector<std::string> names;
-  std::ranges::copy_if(list.names, std::back_inserter(names),
-                       [&](const auto& name) { return list.matches_any(name, facts.interfaces); });
-  if (!names.empty()) return concat(list.exact ? "=" : "", joined(names, ","));
-  return facts.expected.vendor_path ? joined(facts.data, ",") : "";
-}
-
-void check_interfaces(const EnvironmentFacts& facts, Findings& findings) {
+Findings check_interfaces(const EnvironmentFacts& facts) {
   const std::string_view ifname = environment_info(Variable::kSocketIfname).name,
                          ctrl = environment_info(Variable::kCtrlDev).name;
-  const std::vector<std::string>& there = facts.interfaces;
-  const InterfaceList list(facts.variables.text(Variable::kSocketIfname));
-  const std::string works = working_interfaces(facts, list);
-  for (const std::string& name : list.names) {
-    if (list.excludes || list.matches_any(name, there)) continue;
-    findings.push_back(fail(concat("interface[", name, "]"), concat(ifname, " names ", name, "; here are ", joined(there)),
-                            "A device that is named and does not exist is missing, and its share of the rate with it.",
-                            works.empty() ? concat(unset(ifname), "   # then every interface that is up is taken")
-                                          : concat("export ", ifname, "=", works)));
+  const std::string pattern = facts.variables.text(Variable::kSocketIfname);
+  const std::string exact = pattern.starts_with('=') ? "=" : "";
+  const std::vector<std::string> named = pattern.starts_with('^') ? std::vector<std::string>() : split(pattern, "=,");
+  std::vector<std::string> there, missing;
+  for (const std::string& name : named) {
+    const bool found = std::ranges::any_of(facts.interfaces, [&](const auto& it) { return soft::names(exact + name, it); });
+    (found ? there : missing).push_back(name);
+  }
+  // A value that works here: the names that exist, else the data interfaces of the vendor's path; "": unset, which takes all.
+  const std::string works = !there.empty()               ? concat(exact, joined(there, ","))
+                            : facts.expected.vendor_path ? joined(facts.data, ",")
+                                                         : "";
+  const std::string here = concat("; here are ", joined(facts.interfaces));
+  Findings findings;
+  for (const std::string& name : missing) {
+    append(findings, judge({{"interface", concat(ifname, " names ", name, here), false, kFail,
+                             "A device that is named and does not exist is missing, and its share of the rate with it.",
+                             works.empty() ? concat("unset ", ifname, "   # then every interface that is up is taken")
+                                           : concat("export ", ifname, "=", works)}},
+                           name));
   }
   const auto control = facts.variables.get(Variable::kCtrlDev);
-  if (!control) return;
-  if (std::ranges::find(there, *control) == there.end()) {
-    findings.push_back(fail("ctrl_dev", concat(ctrl, " names ", *control, "; here are ", joined(there)),
-                            "No connection can be made without control sockets.",
-                            concat(unset(ctrl), "   # then the interface of the data is taken")));
-    return;
-  }
-  const bool among =
-      !list.excludes && std::ranges::any_of(list.names, [&](const auto& name) { return list.matches(name, *control); });
-  findings.push_back(warn_unless(
-      !among, "ctrl_dev",
-      among ? concat(*control, " is also one of the data interfaces in ", ifname) : concat(*control, " is no data interface"),
-      "Control messages wait behind data there, and flow-steering rules of GPUDirect-TCPX may catch them.",
-      concat("export ", ctrl, "=eth0   # the interface of the default route")));
+  if (!control) return findings;
+  append(findings,
+         judge({{"ctrl_dev", concat(ctrl, " names ", *control, here), std::ranges::count(facts.interfaces, *control) > 0, kFail,
+                 "No connection can be made without control sockets.",
+                 concat("unset ", ctrl, "   # then the interface of the data is taken")},
+                {"ctrl_dev", concat(*control, " is also one of the data interfaces in ", ifname), !soft::names(pattern, *control),
+                 kWarn, "Control messages wait behind data there, and flow-steering rules of GPUDirect-TCPX may catch them.",
+                 concat("export ", ctrl, "=eth0   # the interface of the default route")},
+                {"ctrl_dev", concat(*control, " is no data interface")}}));
+  return findings;
 }
 
-void check_sizes(const EnvironmentFacts& facts, Findings& findings) {
+/// Sizes that GPUDirect-TCPX cannot do, and faults that no value alone shows: half a range of ports, or one that ends before it
+/// begins. Nothing is said of what is well.
+Findings check_together(const EnvironmentFacts& facts) {
   const auto number = [&](Variable id) { return number_of(facts.variables.text(id)); };
+  const auto usual = [](Variable id) { return environment_info(id).default_integer; };
+  const bool vendor_path = facts.expected.vendor_path;
   const int64_t threads = number(Variable::kSocketNthreads).value_or(1), each = number(Variable::kNsocksPerThread).value_or(1);
-  if (threads * each > kMostVendorSockets) {
-    const std::string found = concat(each, " x ", threads, " data sockets of a connection");
-    findings.push_back(facts.expected.vendor_path
-                           ? fail("sockets", found,
-                                  "GPUDirect-TCPX takes at most 8; more than 8 threads leave none, and it crashes.",
-                                  "export NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=1")
-                           : ok("sockets", concat(found, "; the software plugin takes 16")));
-  }
-  const auto dynamic = number(Variable::kDynamicChunkSize);
-  if (dynamic && *dynamic == 0) {
-    findings.push_back(fail("dynamic_chunk_size", concat(environment_info(Variable::kDynamicChunkSize).name, "=0"),
-                            "GPUDirect-TCPX then never sends a byte and never says so.",
-                            "export NCCL_DYNAMIC_CHUNK_SIZE=524288"));
-  }
-  const int64_t piece = dynamic.value_or(environment_info(Variable::kDynamicChunkSize).default_integer);
-  const int64_t chunk = number(Variable::kChunkBytes).value_or(environment_info(Variable::kChunkBytes).default_integer);
+  const int64_t piece = number(Variable::kDynamicChunkSize).value_or(usual(Variable::kDynamicChunkSize));
+  const int64_t chunk = number(Variable::kChunkBytes).value_or(usual(Variable::kChunkBytes));
   // Of a number of threads that is an error, which is said above, as if there were one.
   const int64_t sockets = vendor_data_sockets(each, threads >= 1 && threads <= kMostVendorSockets ? threads : 1);
-  if (facts.expected.vendor_path && piece > 0 && chunk > piece * sockets) {
-    findings.push_back(
-        fail("chunk_bytes", concat(chunk, " bytes a chunk, more than ", sockets, " sockets x ", piece, " bytes"),
-             "GPUDirect-TCPX gives back the pages of one piece per socket and request; the rest is lost to the pool.",
-             concat("export UCCL_TCPX_CHUNK_BYTES=", piece * sockets)));
-  }
-}
-
-/// Faults that no value alone shows: half a range, or one that ends before it begins.
-void check_port_variables(const Variables& variables, Findings& findings) {
-  for (const Variable id : {Variable::kPortRange, Variable::kPortBegin, Variable::kPortEnd}) {
-    if (!environment_check(environment_info(id), variables.text(id)).is_ok()) return;  // said already
-  }
-  const auto opened = listening_ports([&](Variable id) { return variables.text(id); });
-  if (opened.is_ok()) return;
-  findings.push_back(fail("port_range", opened.status().detail(), "Whatever listens ends with this error instead of guessing.",
-                          concat("export ", environment_info(Variable::kPortRange).name,
-                                 "=50000-60000   # the range that your firewall has open; it goes first")));
+  const auto well_formed = [&](Variable id) { return environment_check(environment_info(id), facts.variables.text(id)).is_ok(); };
+  const bool ports = well_formed(Variable::kPortRange) && well_formed(Variable::kPortBegin) && well_formed(Variable::kPortEnd);
+  const auto opened = listening_ports([&](Variable id) { return facts.variables.text(id); });
+  const std::string many = concat(each, " x ", threads, " data sockets of a connection");
+  Findings findings =
+      judge({{"sockets", many, !vendor_path || threads * each <= kMostVendorSockets, kFail,
+              "GPUDirect-TCPX takes at most 8; more than 8 threads leave none, and it crashes.",
+              "export NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=1"},
+             {"sockets", concat(many, "; the software plugin takes 16")},
+             {"dynamic_chunk_size", concat(environment_info(Variable::kDynamicChunkSize).name, "=0"), piece != 0, kFail,
+              "GPUDirect-TCPX then never sends a byte and never says so.", "export NCCL_DYNAMIC_CHUNK_SIZE=524288"},
+             {"chunk_bytes", concat(chunk, " bytes a chunk, more than ", sockets, " sockets x ", piece, " bytes"),
+              !vendor_path || piece <= 0 || chunk <= piece * sockets, kFail,
+              "GPUDirect-TCPX gives back the pages of one piece per socket and request; the rest is lost to the pool.",
+              concat("export UCCL_TCPX_CHUNK_BYTES=", piece * sockets)},
+             {"port_range", opened.is_ok() ? "" : opened.status().detail(), opened.is_ok() || !ports, kFail,
+              "Whatever listens ends with this error instead of guessing.",
+              concat("export ", environment_info(Variable::kPortRange).name,
+                     "=50000-60000   # the range that your firewall has open; it goes first")}});
+  std::erase_if(findings, [&](const Finding& it) {
+    return it.verdict == kOk && (it.check != "sockets" || threads * each <= kMostVendorSockets);
+  });
+  return findings;
 }
 
 /// Values that GPUDirect-TCPX takes for others, or fails with.
-void check_vendor_variables(const Variables& variables, Findings& findings) {
+Findings check_vendor_variables(const Variables& variables) {
+  Findings findings;
   // It reads numbers with strtoll(text, nullptr, 0): any non-digit ends them, and a 0 in front makes them octal.
   for (const auto& [name, value] : variables.all) {
     if (!is_number(name) || value.empty()) continue;
@@ -215,18 +190,20 @@ void check_vendor_variables(const Variables& variables, Findings& findings) {
     const auto meant = meant_number(value);
     const bool hexadecimal = value.find_first_of("xX") != value.npos;
     if (*end == '\0' && (hexadecimal || meant == read)) continue;
-    findings.push_back(warn(concat("number[", name, "]"), concat(value, ", of which GPUDirect-TCPX reads ", read),
-                            "It takes the digits in front, octal ones behind a 0, and says nothing about the rest.",
-                            meant ? concat("export ", name, "=", *meant) : concat("unset ", name)));
+    append(findings, judge({{"number", concat(value, ", of which GPUDirect-TCPX reads ", read), false, kWarn,
+                             "It takes the digits in front, octal ones behind a 0, and says nothing about the rest.",
+                             meant ? concat("export {}=", *meant) : "unset {}"}},
+                           name));
   }
   const VariableInfo& family = environment_info(Variable::kSocketFamily);
   if (variables.get(family.id) == "AF_INET6") {
-    findings.push_back(
-        fail("socket_family", concat(family.name, "=AF_INET6"),
-             "GPUDirect-TCPX reads the addresses of a connection as IPv4, and RxDM steers no others: no connection "
-             "is accepted.",
-             concat("unset ", family.name)));
+    append(findings,
+           judge({{"socket_family", concat(family.name, "=AF_INET6"), false, kFail,
+                   "GPUDirect-TCPX reads the addresses of a connection as IPv4, and RxDM steers no others: no connection "
+                   "is accepted.",
+                   concat("unset ", family.name)}}));
   }
+  return findings;
 }
 
 }  // namespace
@@ -241,13 +218,9 @@ EnvironmentFacts environment_facts(const Machine& machine) {
 }
 
 Findings check_environment(const EnvironmentFacts& facts) {
-  Findings findings;
-  check_values(facts, findings);
-  check_names(facts, findings);
-  check_interfaces(facts, findings);
-  check_sizes(facts, findings);
-  check_port_variables(facts.variables, findings);
-  if (facts.expected.vendor_path) check_vendor_variables(facts.variables, findings);
+  Findings findings = check_values(facts);
+  for (const auto check : {check_names, check_interfaces, check_together}) append(findings, check(facts));
+  if (facts.expected.vendor_path) append(findings, check_vendor_variables(facts.variables));
   return findings;
 }
 

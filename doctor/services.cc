@@ -88,90 +88,113 @@ constexpr char kLookAtRxdm[] =
     "-c tcpx-daemon";
 constexpr size_t kMostNames = 3;  // in one finding
 
-Finding check_prefix(const ServiceFacts& facts) {
+/// Where RxDM's sockets are, and where the plugin looks.
+Findings check_directory(const ServiceFacts& facts) {
   const std::string_view variable = environment_info(Variable::kUnixClientPrefix).name;
-  if (const auto trap = find_rxdm_directory_trap(facts.wanted)) return fail("prefix", trap->found, trap->why, trap->mend);
+  const VendorTrap trap = find_rxdm_directory_trap(facts.wanted).value_or(VendorTrap{});
   const std::string named = facts.named ? concat(variable, "=", *facts.named) : concat(variable, " is not set");
-  if (facts.elsewhere.empty()) {
-    return ok("prefix", facts.named ? named
-                                    : concat(named, ": tcpx-p2p sets it to ", facts.wanted,
-                                             "; other users of the plugin would look in ", kVendorDefault));
-  }
-  return fail("prefix", concat(named, facts.named ? ", but" : ", and", " RxDM's sockets are in ", facts.elsewhere),
-              facts.named
-                  ? "The plugin looks for RxDM where the variable says, and accepts no connection without it."
-                  : concat("tcpx-p2p then tells the plugin to look in ", facts.wanted, ", and no connection is accepted."),
-              concat("export ", variable, "=", facts.elsewhere));
+  const std::string& directory = facts.directory;
+  return judge(
+      {{"prefix", trap.found, trap.found.empty(), kFail, trap.why, trap.mend},
+       {"prefix", concat(named, facts.named ? ", but" : ", and", " RxDM's sockets are in ", facts.elsewhere),
+        facts.elsewhere.empty(), kFail,
+        facts.named ? "The plugin looks for RxDM where the variable says, and accepts no connection without it."
+                    : concat("tcpx-p2p then tells the plugin to look in ", facts.wanted, ", and no connection is accepted."),
+        concat("export ", variable, "=", facts.elsewhere)},
+       {"prefix", facts.named ? named
+                              : concat(named, ": tcpx-p2p sets it to ", facts.wanted,
+                                       "; other users of the plugin would look in ", kVendorDefault)},
+       {"directory", concat("there is no ", directory), facts.has_directory, kFail,
+        "RxDM does not run, or its directory was not given to this container.",
+        concat(kLookAtRxdm, "; give a container the directory: docker run -v ", directory, ":", directory, " ...")},
+       {"directory", directory}});
 }
 
-/// Says what is wrong with sockets whose conversations ended alike.
-Finding socket_failure(std::string check, const std::string& paths, const ServiceAnswer& answer, const std::string& directory) {
-  const auto failure = [&](std::string_view found, std::string_view why, std::string mend = kLookAtRxdm) {
-    return fail(std::move(check), concat(found, paths), std::string(why), std::move(mend));
+/// What is wrong with sockets whose conversations ended alike.
+Fact failure(const ServiceAnswer& answer, const std::string& check, const std::string& paths, const std::string& directory) {
+  const auto row = [&](std::string_view found, const char* why, const std::string& mend = kLookAtRxdm) {
+    return Fact{check, concat(found, paths), false, kFail, why, mend};
   };
-  if (answer.end == ServiceEnd::kAbsent)
-    return failure("there is no ", "RxDM does not run, has not finished its start, or does not serve this GPU.");
-  if (answer.end == ServiceEnd::kDenied) {
-    return failure("permission denied: ", "The plugin runs as this user and will be denied, too.",
-                   concat("sudo chmod a+rx ", directory, " && sudo chmod a+rw ", directory, "/*   # or run as root"));
+  switch (answer.end) {
+    case ServiceEnd::kAbsent:
+      return row("there is no ", "RxDM does not run, has not finished its start, or does not serve this GPU.");
+    case ServiceEnd::kDenied:
+      return row("permission denied: ", "The plugin runs as this user and will be denied, too.",
+                 concat("sudo chmod a+rx ", directory, " && sudo chmod a+rw ", directory, "/*   # or run as root"));
+    case ServiceEnd::kRefused:
+      return row("nobody listens on ", "An RxDM that has ended left it behind.", concat(kLookAtRxdm, "; then start it again"));
+    case ServiceEnd::kClosed:
+      return row("the connection was closed: ", "The plugin takes the end of the connection for progress, and waits for ever.");
+    case ServiceEnd::kSilent:
+      return row("no answer from ", "The plugin would wait for ever: it has no deadline.");
+    case ServiceEnd::kConnected:
+    case ServiceEnd::kAnswered:
+    case ServiceEnd::kFailed:
+      break;
   }
-  if (answer.end == ServiceEnd::kRefused)
-    return failure("nobody listens on ", "An RxDM that has ended left it behind.", concat(kLookAtRxdm, "; then start it again"));
-  if (answer.end == ServiceEnd::kClosed)
-    return failure("the connection was closed: ", "The plugin takes the end of the connection for progress, and waits for ever.");
-  if (answer.end == ServiceEnd::kSilent) return failure("no answer from ", "The plugin would wait for ever: it has no deadline.");
-  return failure(concat(answer.detail, ": "), "The plugin will fail in the same way.", concat("ls -l ", directory));
+  return row(concat(answer.detail, ": "), "The plugin will fail in the same way.", concat("ls -l ", directory));
 }
 
 /// One finding for all that can be connected to, and one for each way of failing.
-void check_sockets(const ServiceFacts& facts, Findings& findings) {
-  std::map<ServiceEnd, std::vector<std::string>> alike;
-  std::map<ServiceEnd, ServiceAnswer> answers;
-  for (const auto& [name, answer] : facts.sockets) alike[answer.end].push_back(name), answers[answer.end] = answer;
-  for (const auto& [end, names] : alike) {
+Findings check_sockets(const ServiceFacts& facts) {
+  std::map<ServiceEnd, std::pair<ServiceAnswer, std::vector<std::string>>> alike;
+  for (const auto& [name, answer] : facts.sockets) {
+    alike[answer.end].first = answer;
+    alike[answer.end].second.push_back(name);
+  }
+  Table table;
+  for (auto& [end, entry] : alike) {
+    auto& [answer, names] = entry;
+    const size_t count = names.size();
     if (end == ServiceEnd::kConnected) {
-      findings.push_back(ok("sockets", concat(names.size(), " of ", facts.sockets.size(), " can be connected to")));
+      table.push_back({"sockets", concat(count, " of ", facts.sockets.size(), " can be connected to")});
       continue;
     }
-    const std::vector<std::string> shown(names.begin(), names.begin() + std::min<ptrdiff_t>(std::ssize(names), kMostNames));
-    std::string paths = concat(facts.directory, "/", joined(shown));
-    if (names.size() > kMostNames) paths += concat(" and ", names.size() - kMostNames, " more");
-    findings.push_back(socket_failure(concat("socket[", names.front(), "]"), paths, answers[end], facts.directory));
+    const std::string check = concat("socket[", names.front(), "]");
+    names.resize(std::min(count, kMostNames));
+    table.push_back(failure(
+        answer, check,
+        concat(facts.directory, "/", joined(names), count > kMostNames ? concat(" and ", count - kMostNames, " more") : ""),
+        facts.directory));
   }
+  table.push_back({concat("socket[", kRegistrySocket, "]"),
+                   facts.has_registry ? "is there; not connected to, because RxDM may end when its last client leaves"
+                                      : concat("there is no ", facts.directory, "/", kRegistrySocket),
+                   facts.has_registry, kWarn,
+                   "The plugin needs it only with NCCL_GPUDIRECTTCPX_REPORT_LIFECYCLE=1, which then fails.", kLookAtRxdm});
+  return judge(table);
 }
 
-void check_queues(const ServiceFacts& facts, Findings& findings) {
-  if (facts.gpus.empty()) {
-    findings.push_back(fail("queues", "neither the PCI bus nor RxDM shows a GPU",
-                            "Without a GPU there is nothing for GPUDirect-TCPX to receive in.", "tcpx_doctor --only gpu"));
-    return;
-  }
+Findings check_queues(const ServiceFacts& facts) {
+  Findings findings = judge({{"queues", "neither the PCI bus nor RxDM shows a GPU", false, kFail,
+                              "Without a GPU there is nothing for GPUDirect-TCPX to receive in.", "tcpx_doctor --only gpu"}});
+  if (!facts.gpus.empty()) findings.clear();
   for (size_t i = 0; i < std::min(facts.queues.size(), facts.gpus.size()); ++i) {
-    const std::string check = concat("queues[", facts.gpus[i], "]");
     const ServiceAnswer& answer = facts.queues[i];
-    if (answer.end != ServiceEnd::kAnswered) {
-      findings.push_back(warn(
-          check,
-          concat(facts.directory, "/", kQueueSocket, answer.end == ServiceEnd::kAbsent ? " is not there" : " gives no answer"),
-          "The plugin does without it, and nothing else tells whether this GPU has receive queues.", kLookAtRxdm));
-      return;
-    }
-    const auto ids = queue_ids_in(answer.message);
-    if (!ids) {
-      findings.push_back(warn(check, concat(answer.message.size(), " bytes that are no answer to the question for queues"),
-                              "This RxDM speaks another protocol than v2.0.14, and perhaps another than the plugin.",
-                              "take RxDM and the plugin from one release of GPUDirect-TCPX"));
-      continue;
-    }
-    const std::string numbers = joined(*ids, ", ", [](int id) { return concat(id); });
-    findings.push_back(fail_unless(!ids->empty(), check,
-                                   ids->empty() ? "RxDM has no receive queue for this GPU" : concat("receive queues ", numbers),
-                                   "Nothing can arrive in the GPU's memory.", kLookAtRxdm));
+    const bool answered = answer.end == ServiceEnd::kAnswered;
+    const auto told = queue_ids_in(answer.message);
+    const std::vector<int> ids = told.value_or(std::vector<int>());
+    append(
+        findings,
+        judge({{"queues",
+                concat(facts.directory, "/", kQueueSocket,
+                       answer.end == ServiceEnd::kAbsent ? " is not there" : " gives no answer"),
+                answered, kWarn, "The plugin does without it, and nothing else tells whether this GPU has receive queues.",
+                kLookAtRxdm},
+               {"queues", concat(answer.message.size(), " bytes that are no answer to the question for queues"), told.has_value(),
+                kWarn, "This RxDM speaks another protocol than v2.0.14, and perhaps another than the plugin.",
+                "take RxDM and the plugin from one release of GPUDirect-TCPX"},
+               {"queues", "RxDM has no receive queue for this GPU", !ids.empty(), kFail,
+                "Nothing can arrive in the GPU's memory.", kLookAtRxdm},
+               {"queues", concat("receive queues ", joined(ids, ", ", [](int id) { return concat(id); }))}},
+              facts.gpus[i]));
+    if (!answered) return findings;
   }
-  if (!facts.queues.empty()) {
-    findings.push_back(
-        not_applicable("version", "not told", "RxDM's protocol has no question for it; the tag of its container image says it."));
+  if (!facts.gpus.empty() && !facts.queues.empty()) {
+    append(findings, judge({{"version", "not told", false, kNotApplicable,
+                             "RxDM's protocol has no question for it; the tag of its container image says it."}}));
   }
+  return findings;
 }
 
 }  // namespace
@@ -264,25 +287,13 @@ void ask_services(ServiceFacts& facts) {
 
 Findings check_services(const ServiceFacts& facts) {
   if (!facts.expected.vendor_path) {
-    return {not_applicable(
-        "rxdm", "not looked for",
-        concat("Only GPUDirect-TCPX needs RxDM; here the software plugin is right: ", facts.expected.because, "."))};
+    return judge({{"rxdm", "not looked for", false, kNotApplicable,
+                   concat("Only GPUDirect-TCPX needs RxDM; here the software plugin is right: ", facts.expected.because, ".")}});
   }
-  const std::string& directory = facts.directory;
-  Findings findings = {check_prefix(facts)};
-  findings.push_back(
-      fail_unless(facts.has_directory, "directory", facts.has_directory ? directory : concat("there is no ", directory),
-                  "RxDM does not run, or its directory was not given to this container.",
-                  concat(kLookAtRxdm, "; give a container the directory: docker run -v ", directory, ":", directory, " ...")));
+  Findings findings = check_directory(facts);
   if (!facts.has_directory) return findings;
-  check_sockets(facts, findings);
-  const std::string registry = concat(directory, "/", kRegistrySocket);
-  findings.push_back(
-      warn_unless(facts.has_registry, concat("socket[", kRegistrySocket, "]"),
-                  facts.has_registry ? "is there; not connected to, because RxDM may end when its last client leaves"
-                                     : concat("there is no ", registry),
-                  "The plugin needs it only with NCCL_GPUDIRECTTCPX_REPORT_LIFECYCLE=1, which then fails.", kLookAtRxdm));
-  check_queues(facts, findings);
+  append(findings, check_sockets(facts));
+  append(findings, check_queues(facts));
   return findings;
 }
 
