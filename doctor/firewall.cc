@@ -11,6 +11,10 @@ namespace {
 
 constexpr size_t kMostRules = 8;  // in one finding
 
+bool is_shown(const ChildAnswer& answer) {
+  return answer.end == ChildAnswer::End::kExited && answer.number == 0;
+}
+
 struct ShownRules {
   std::vector<std::string> blocking;  ///< drop or reject, and are about our ports or interfaces, or about everything
   std::string input;                  ///< of nft: the chain that packets come in by, "inet filter input"
@@ -111,40 +115,33 @@ std::string let_in(const ShownRules& shown, const NetworkFacts& facts) {
                 text_of(facts.ports.all()), " } accept   # if no other rule lets them in");
 }
 
-Finding judge_rules(const std::string& check, const ShownRules& shown, const NetworkFacts& facts) {
+/// What a program shows, judged.
+Findings judge_rules(const std::string& check, const std::string& command, const ChildAnswer& answer, const ShownRules& shown,
+                     const NetworkFacts& facts) {
+  using End = ChildAnswer::End;
   const std::string ports = text_of(facts.ports.all());
-  if (shown.blocking.empty())
-    return ok(check, concat("no rule that drops or rejects names TCP ports of ", ports, " or a data interface"));
   std::vector<std::string> rules = shown.blocking;
   if (rules.size() > kMostRules) rules[kMostRules] = concat("and ", rules.size() - kMostRules, " more");
   rules.resize(std::min(rules.size(), kMostRules + 1));
-  return warn(check, concat("these rules may keep out TCP to ", ports, "\n", joined(rules, "\n")),
-              "Connections to ports that are filtered hang until their deadline, or are refused.", let_in(shown, facts));
-}
-
-/// nullopt when there are rules to look at.
-std::optional<Finding> unreadable(const std::string& check, const std::string& command, const ChildAnswer& answer) {
-  if (answer.end == ChildAnswer::End::kNotStarted) {
-    return not_applicable(
-        check, concat(command, " is not installed"),
-        "Rules of the kernel cannot be read without it. A cloud's own firewall cannot be seen from here at all.");
-  }
-  if (answer.end == ChildAnswer::End::kTimedOut)
-    return not_applicable(check, concat(command, " does not end within 2 s"), "Nothing is known about its rules.");
-  if (answer.end == ChildAnswer::End::kExited && answer.number == 0) return std::nullopt;
-  return not_applicable(check, concat(command, ": ", answer.said.substr(0, answer.said.find('\n'))),
-                        "Needs root, which alone may see the rules: sudo tcpx_doctor --only network");
+  return judge({{check, concat(command, " is not installed"), answer.end != End::kNotStarted, kNotApplicable,
+                 "Rules of the kernel cannot be read without it. A cloud's own firewall cannot be seen from here at all."},
+                {check, concat(command, " does not end within 2 s"), answer.end != End::kTimedOut, kNotApplicable,
+                 "Nothing is known about its rules."},
+                {check, concat(command, ": ", answer.said.substr(0, answer.said.find('\n'))), is_shown(answer), kNotApplicable,
+                 "Needs root, which alone may see the rules: sudo tcpx_doctor --only network"},
+                {check, concat("these rules may keep out TCP to ", ports, "\n", joined(rules, "\n")), rules.empty(), kWarn,
+                 "Connections to ports that are filtered hang until their deadline, or are refused.", let_in(shown, facts)},
+                {check, concat("no rule that drops or rejects names TCP ports of ", ports, " or a data interface")}});
 }
 
 }  // namespace
 
 Findings check_firewall(const NetworkFacts& facts) {
-  const std::string iptables = "firewall[iptables]", nft = "firewall[nft]";
-  const auto no_iptables = unreadable(iptables, "iptables-save", facts.iptables);
-  const auto no_nft = unreadable(nft, "nft", facts.nft);
-  const bool shown_twice = !no_iptables && facts.iptables.said.find("(nf_tables)") != std::string::npos;
-  return {no_iptables ? *no_iptables : judge_rules(iptables, read_iptables(facts.iptables.said, facts), facts),
-          no_nft ? *no_nft : judge_rules(nft, read_nft(facts.nft.said, shown_twice, facts), facts)};
+  const bool shown_twice = is_shown(facts.iptables) && facts.iptables.said.find("(nf_tables)") != std::string::npos;
+  Findings findings =
+      judge_rules("firewall[iptables]", "iptables-save", facts.iptables, read_iptables(facts.iptables.said, facts), facts);
+  append(findings, judge_rules("firewall[nft]", "nft", facts.nft, read_nft(facts.nft.said, shown_twice, facts), facts));
+  return findings;
 }
 
 }  // namespace tcpx::doctor

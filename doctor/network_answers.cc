@@ -1,13 +1,12 @@
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <memory>
 
+#include "base/link_state.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -19,14 +18,6 @@ namespace {
 
 constexpr Duration kAnswerLimit = std::chrono::seconds(2);
 constexpr uint32_t kSamples = 64;
-
-int prefix_of(const sockaddr* mask) {
-  if (mask == nullptr) return 0;
-  int bits = 0;
-  if (mask->sa_family == AF_INET) return std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr);
-  for (const uint8_t byte : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr) bits += std::popcount(byte);
-  return bits;
-}
 
 in_addr in_addr_of(const SocketAddress& address) {
   return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr;
@@ -172,25 +163,16 @@ void ask_network(const Machine& machine, NetworkFacts& facts) {
 
 std::vector<NetworkInterface> list_interfaces() {
   std::vector<NetworkInterface> all;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return all;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    auto known = std::ranges::find(all, entry->ifa_name, &NetworkInterface::name);
-    if (known == all.end()) {
-      const bool up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
-      const std::string name = entry->ifa_name;
-      all.push_back({.name = name,
-                     .up = up,
-                     .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0,
-                     .addresses = {},
-                     .kind = kind_of_interface(name)});
-      known = all.end() - 1;
-    }
-    if (entry->ifa_addr == nullptr) continue;
-    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
-    const auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-    if (address.is_ok()) known->addresses.push_back({address->with_port(0), prefix_of(entry->ifa_netmask)});
+  const auto watch = LinkWatch::create();
+  const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> list(::if_nameindex(), &::if_freenameindex);
+  for (const struct if_nameindex* each = list.get(); each != nullptr && each->if_index != 0; ++each) {
+    const std::string name = each->if_name;
+    const bool up = watch.is_ok() && watch->state(name) == LinkState::kUp;
+    all.push_back({.name = name, .up = up, .loopback = name == "lo", .addresses = {}, .kind = kind_of_interface(name)});
+  }
+  for (const soft::InterfaceAddress& entry : soft::list_addresses()) {
+    const auto known = std::ranges::find(all, entry.name, &NetworkInterface::name);
+    if (known != all.end()) known->addresses.push_back({entry.address, entry.prefix});
   }
   return all;
 }
