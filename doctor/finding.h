@@ -42,33 +42,6 @@ void append(List& list, const List& more) {
   list.insert(list.end(), more.begin(), more.end());
 }
 
-// OLD
-inline Finding ok(std::string check, std::string found) {
-  return {std::move(check), Verdict::kOk, std::move(found), {}, {}};
-}
-inline Finding not_applicable(std::string check, std::string found, std::string why) {
-  return {std::move(check), Verdict::kNotApplicable, std::move(found), std::move(why), {}};
-}
-inline Finding warn(std::string check, std::string found, std::string why, std::string mend) {
-  return {std::move(check), Verdict::kWarn, std::move(found), std::move(why), std::move(mend)};
-}
-inline Finding fail(std::string check, std::string found, std::string why, std::string mend) {
-  return {std::move(check), Verdict::kFail, std::move(found), std::move(why), std::move(mend)};
-}
-
-/// kOk where `good`, else `otherwise` with why and mend.
-inline Finding judged(bool good, Verdict otherwise, std::string check, std::string found, std::string why, std::string mend) {
-  if (good) return ok(std::move(check), std::move(found));
-  return {std::move(check), otherwise, std::move(found), std::move(why), std::move(mend)};
-}
-inline Finding warn_unless(bool good, std::string check, std::string found, std::string why, std::string mend) {
-  return judged(good, Verdict::kWarn, std::move(check), std::move(found), std::move(why), std::move(mend));
-}
-inline Finding fail_unless(bool good, std::string check, std::string found, std::string why, std::string mend) {
-  return judged(good, Verdict::kFail, std::move(check), std::move(found), std::move(why), std::move(mend));
-}
-
-// END OLD
 struct GroupFindings {
   std::string group;
   Findings findings;

@@ -168,49 +168,51 @@ std::string rate_text(const Samples& rates) {
                 rate_text(rates.max()), ")");
 }
 
-Finding failed(const char* check, const Status& status) {
-  if (status.code() == Code::kMismatch) {
-    return fail(
-        check, status.to_string(), "Bytes that arrive are not those that were sent: nothing on this machine can be trusted.",
-        "UCCL_TCPX_UNPACK_IMPL=d2d tcpx_doctor --only selftest   # when this one is right, the unpack kernel is to blame");
-  }
-  return fail(check, status.to_string(), "Programs that use this path end with the same error.",
-              concat("tcpx_doctor   # what else it finds comes first; then docs/troubleshooting.md, ", name_of(status.code())));
+/// A transfer that failed.
+Fact failed(const char* check, const Status& status) {
+  const bool mismatch = status.code() == Code::kMismatch;
+  return {check,
+          status.to_string(),
+          status.is_ok(),
+          kFail,
+          mismatch ? "Bytes that arrive are not those that were sent: nothing on this machine can be trusted."
+                   : "Programs that use this path end with the same error.",
+          mismatch
+              ? "UCCL_TCPX_UNPACK_IMPL=d2d tcpx_doctor --only selftest   # when this one is right, the unpack kernel is to blame"
+              : concat("tcpx_doctor   # what else it finds comes first; then docs/troubleshooting.md, ", name_of(status.code()))};
 }
 
-Finding judge_rate(uint64_t bytes, const SelftestTransfers& moved, const Result<std::vector<double>>& raw_seconds) {
+Table judge_rate(uint64_t bytes, const SelftestTransfers& moved, const Result<std::vector<double>>& raw_seconds) {
   const Result<Samples> rates = rates_of(bytes, moved.seconds);
-  if (!rates.is_ok()) return not_applicable("rate", rates.status().detail(), "No rate can be told.");
   const Result<Samples> raw = raw_seconds.is_ok() ? rates_of(bytes, *raw_seconds) : raw_seconds.status();
+  if (!rates.is_ok()) return {{"rate", rates.status().detail(), false, kNotApplicable, "No rate can be told."}};
   if (!raw.is_ok()) {
-    return not_applicable("rate", concat(rate_text(*rates), "; raw TCP: ", raw.status().to_string()),
-                          "Without the rate of raw TCP there is nothing to compare with.");
+    return {{"rate", concat(rate_text(*rates), "; raw TCP: ", raw.status().to_string()), false, kNotApplicable,
+             "Without the rate of raw TCP there is nothing to compare with."}};
   }
-  return warn_unless(rates->median() >= kWellAbove * raw->median(), "rate",
-                     concat(rate_text(*rates), "; raw TCP over loopback, ", moved.sockets,
-                            moved.sockets == 1 ? " socket: " : " sockets: ", rate_text(*raw)),
-                     "Less than half of what this machine's TCP carries: cores, memory or settings hold it back.",
-                     "read docs/performance.md, on tuning; first what tcpx_doctor --only environment finds");
+  return {{"rate",
+           concat(rate_text(*rates), "; raw TCP over loopback, ", moved.sockets,
+                  moved.sockets == 1 ? " socket: " : " sockets: ", rate_text(*raw)),
+           rates->median() >= kWellAbove * raw->median(), kWarn,
+           "Less than half of what this machine's TCP carries: cores, memory or settings hold it back.",
+           "read docs/performance.md, on tuning; first what tcpx_doctor --only environment finds"}};
 }
 
 // The end of a path, as endpoints of one host say it.
 constexpr std::string_view kSharing = "; same host, ", kOverTcp = "; TCP on one host: ";
 
 /// Of endpoints that could share memory.
-Finding judge_one_host(const SelftestFacts& facts) {
+Table judge_one_host(const SelftestFacts& facts) {
   constexpr char kCheck[] = "one_host";
-  if (!facts.one_host) return not_applicable(kCheck, "not tried", "Nothing has moved over the plugin.");
-  if (!facts.one_host->is_ok()) return failed(kCheck, facts.one_host->status());
-  const SelftestTransfers& moved = **facts.one_host;
-  const size_t sharing = moved.path.find(kSharing);
-  if (sharing == moved.path.npos) {
-    const size_t why = moved.path.find(kOverTcp);
-    return not_applicable(kCheck, why == moved.path.npos ? "no shared memory" : moved.path.substr(why + 2),
-                          "Endpoints of this machine use the path above among themselves, too.");
-  }
+  if (!facts.one_host) return {{kCheck, "not tried", false, kNotApplicable, "Nothing has moved over the plugin."}};
+  const SelftestTransfers moved = facts.one_host->is_ok() ? **facts.one_host : SelftestTransfers{};
+  const size_t sharing = moved.path.find(kSharing), why = moved.path.find(kOverTcp);
   const Result<Samples> rates = rates_of(facts.bytes, moved.seconds);
-  return ok(kCheck, concat(rates.is_ok() ? rate_text(*rates) : "a rate that cannot be told",
-                           " by shared memory in place of TCP: ", moved.path.substr(sharing + 2)));
+  return {failed(kCheck, facts.one_host->status()),
+          {kCheck, why == moved.path.npos ? "no shared memory" : moved.path.substr(why + 2), sharing != moved.path.npos,
+           kNotApplicable, "Endpoints of this machine use the path above among themselves, too."},
+          {kCheck, concat(rates.is_ok() ? rate_text(*rates) : "a rate that cannot be told", " by shared memory in place of TCP: ",
+                          moved.path.substr(std::min(moved.path.size(), sharing == moved.path.npos ? 0 : sharing + 2)))}};
 }
 
 }  // namespace
@@ -278,18 +280,19 @@ size_t sockets_that_received(uint64_t least) {
 
 Findings check_selftest(const SelftestFacts& facts) {
   if (!facts.moved) {
-    return {not_applicable("transfer", concat("this machine is for GPUDirect-TCPX: ", facts.expected.because),
-                           "Its path does not exist within one machine. Between two: test_tcpx_perf server there, test_tcpx_perf "
-                           "client ADDRESS here. "
-                           "The software plugin alone: UCCL_TCPX_PLUGIN_PATH=embedded tcpx_doctor --only selftest")};
+    return judge({{"transfer", concat("this machine is for GPUDirect-TCPX: ", facts.expected.because), false, kNotApplicable,
+                   "Its path does not exist within one machine. Between two: test_tcpx_perf server there, test_tcpx_perf client "
+                   "ADDRESS here. The software plugin alone: UCCL_TCPX_PLUGIN_PATH=embedded tcpx_doctor --only selftest"}});
   }
-  if (!facts.moved->is_ok() || !facts.raw) return {failed("transfer", facts.moved->status())};
+  if (!facts.moved->is_ok() || !facts.raw) return judge({failed("transfer", facts.moved->status())});
   const SelftestTransfers& moved = **facts.moved;
   constexpr uint64_t kMiB = uint64_t{1} << 20;
   const std::string size = facts.bytes % kMiB == 0 ? concat(facts.bytes / kMiB, " MiB") : concat(facts.bytes, " bytes");
-  return {ok("transfer", concat(size, ", ", moved.seconds.size() + 1, " times, every byte compared")),
-          ok("path", moved.path.substr(0, moved.path.find(kOverTcp))), judge_rate(facts.bytes, moved, *facts.raw),
-          judge_one_host(facts)};
+  Table table = {{"transfer", concat(size, ", ", moved.seconds.size() + 1, " times, every byte compared")},
+                 {"path", moved.path.substr(0, moved.path.find(kOverTcp))}};
+  append(table, judge_rate(facts.bytes, moved, *facts.raw));
+  append(table, judge_one_host(facts));
+  return judge(table);
 }
 
 }  // namespace tcpx::doctor
