@@ -110,29 +110,27 @@ Findings check_directory(const ServiceFacts& facts) {
        {"directory", directory}});
 }
 
-/// What is wrong with sockets whose conversations ended alike.
-Fact failure(const ServiceAnswer& answer, const std::string& check, const std::string& paths, const std::string& directory) {
-  const auto row = [&](std::string_view found, const char* why, const std::string& mend = kLookAtRxdm) {
-    return Fact{check, concat(found, paths), false, kFail, why, mend};
+/// What is wrong with sockets whose conversations ended alike: what stands in front of their paths, why it matters and what mends it.
+struct Failure {
+  ServiceEnd end;
+  std::string_view found;
+  std::string why, mend;
+};
+Failure failure_of(ServiceEnd end, const std::string& directory) {
+  const Failure all[] = {
+      {ServiceEnd::kAbsent, "there is no ", "RxDM does not run, has not finished its start, or does not serve this GPU.",
+       kLookAtRxdm},
+      {ServiceEnd::kDenied, "permission denied: ", "The plugin runs as this user and will be denied, too.",
+       concat("sudo chmod a+rx ", directory, " && sudo chmod a+rw ", directory, "/*   # or run as root")},
+      {ServiceEnd::kRefused, "nobody listens on ", "An RxDM that has ended left it behind.",
+       concat(kLookAtRxdm, "; then start it again")},
+      {ServiceEnd::kClosed, "the connection was closed: ",
+       "The plugin takes the end of the connection for progress, and waits for ever.", kLookAtRxdm},
+      {ServiceEnd::kSilent, "no answer from ", "The plugin would wait for ever: it has no deadline.", kLookAtRxdm},
   };
-  switch (answer.end) {
-    case ServiceEnd::kAbsent:
-      return row("there is no ", "RxDM does not run, has not finished its start, or does not serve this GPU.");
-    case ServiceEnd::kDenied:
-      return row("permission denied: ", "The plugin runs as this user and will be denied, too.",
-                 concat("sudo chmod a+rx ", directory, " && sudo chmod a+rw ", directory, "/*   # or run as root"));
-    case ServiceEnd::kRefused:
-      return row("nobody listens on ", "An RxDM that has ended left it behind.", concat(kLookAtRxdm, "; then start it again"));
-    case ServiceEnd::kClosed:
-      return row("the connection was closed: ", "The plugin takes the end of the connection for progress, and waits for ever.");
-    case ServiceEnd::kSilent:
-      return row("no answer from ", "The plugin would wait for ever: it has no deadline.");
-    case ServiceEnd::kConnected:
-    case ServiceEnd::kAnswered:
-    case ServiceEnd::kFailed:
-      break;
-  }
-  return row(concat(answer.detail, ": "), "The plugin will fail in the same way.", concat("ls -l ", directory));
+  const auto known = std::ranges::find(all, end, &Failure::end);
+  return known != std::end(all) ? *known
+                                : Failure{end, ": ", "The plugin will fail in the same way.", concat("ls -l ", directory)};
 }
 
 /// One finding for all that can be connected to, and one for each way of failing.
@@ -150,12 +148,11 @@ Findings check_sockets(const ServiceFacts& facts) {
       table.push_back({"sockets", concat(count, " of ", facts.sockets.size(), " can be connected to")});
       continue;
     }
-    const std::string check = concat("socket[", names.front(), "]");
+    const std::string check = concat("socket[", names.front(), "]"), rest = concat(" and ", count - kMostNames, " more");
     names.resize(std::min(count, kMostNames));
-    table.push_back(failure(
-        answer, check,
-        concat(facts.directory, "/", joined(names), count > kMostNames ? concat(" and ", count - kMostNames, " more") : ""),
-        facts.directory));
+    const auto [it, found, why, mend] = failure_of(end, facts.directory);
+    table.push_back({check, concat(answer.detail, found, facts.directory, "/", joined(names), count > kMostNames ? rest : ""),
+                     false, kFail, why, mend});
   }
   table.push_back({concat("socket[", kRegistrySocket, "]"),
                    facts.has_registry ? "is there; not connected to, because RxDM may end when its last client leaves"

@@ -48,69 +48,60 @@ struct Options {
   std::string colour = "auto";
 };
 
-/// Checks that belong together. `run` takes seconds at most and never throws.
+/// Checks that belong together, by the name that --only takes. `run` takes seconds at most and never throws.
 struct Group {
-  std::string name;  ///< as --only takes it
+  std::string name;
   std::function<Findings()> run;
 };
 
-Findings run_nics(const Machine& machine) {
-  NicFacts facts = nic_facts(machine, soft::list_addresses());
-  for (Nic& nic : facts.data) nic.ethtool = ask_ethtool(nic.name);
-  return check_nics(facts);
-}
-
-Findings run_gpu(const Machine& machine) {
-  GpuFacts facts = gpu_facts(machine);
-  try_open(facts.nodes);
-  facts.cuda = ask_cuda();
-  return check_gpu(facts);
-}
-
-Findings run_plugin(const Machine& machine) {
-  PluginFacts facts = plugin_facts(machine, run_command("ldconfig", {"-p"}, std::chrono::seconds(2)).said);
-  load_candidates(facts);
-  return check_plugin(facts);
-}
-
-Findings run_services(const Machine& machine) {
-  ServiceFacts facts = service_facts(machine);
-  ask_services(facts);
-  return check_services(facts);
-}
-
-Findings run_network(const Machine& machine, const std::string& peer) {
-  NetworkFacts facts = network_facts(machine, list_interfaces(), peer);
-  ask_network(machine, facts);
-  return check_network(facts);
+/// Both must outlive the groups, which read `options` when they run.
+std::vector<Group> groups_of(const Machine& machine, const Options& options) {
+  return {{"kernel", [&] { return check_kernel(kernel_facts(machine)); }},
+          {"nics",
+           [&] {
+             NicFacts facts = nic_facts(machine, soft::list_addresses());
+             for (Nic& nic : facts.data) nic.ethtool = ask_ethtool(nic.name);
+             return check_nics(facts);
+           }},
+          {"gpu",
+           [&] {
+             GpuFacts facts = gpu_facts(machine);
+             try_open(facts.nodes);
+             facts.cuda = ask_cuda();
+             return check_gpu(facts);
+           }},
+          {"plugin",
+           [&] {
+             PluginFacts facts = plugin_facts(machine, run_command("ldconfig", {"-p"}, std::chrono::seconds(2)).said);
+             load_candidates(facts);
+             return check_plugin(facts);
+           }},
+          {"services",
+           [&] {
+             ServiceFacts facts = service_facts(machine);
+             ask_services(facts);
+             return check_services(facts);
+           }},
+          {"environment", [&] { return check_environment(environment_facts(machine)); }},
+          {"network",
+           [&] {
+             NetworkFacts facts = network_facts(machine, list_interfaces(), options.peer);
+             ask_network(machine, facts);
+             return check_network(facts);
+           }},
+          {kSelftest, [&] { return check_selftest(selftest_facts(machine, options.selftest_bytes)); }}};
 }
 
 /// Of the machine as it is, whatever the groups have found.
 DataWay way_of(const Machine& machine) {
   std::vector<std::string> interfaces;
-  for (const NetworkInterface& interface : network_facts(machine, list_interfaces(), "").data)
-    interfaces.push_back(interface.name);
+  for (const auto& interface : network_facts(machine, list_interfaces(), "").data) interfaces.push_back(interface.name);
   return data_way(machine, std::move(interfaces), gpu_facts(machine).build.cuda_major > 0);
 }
 
-/// Both must outlive the groups, which read `options` when they run.
-std::vector<Group> groups_of(const Machine& machine, const Options& options) {
-  return {
-      {"kernel", [&] { return check_kernel(kernel_facts(machine)); }},
-      {"nics", [&] { return run_nics(machine); }},
-      {"gpu", [&] { return run_gpu(machine); }},
-      {"plugin", [&] { return run_plugin(machine); }},
-      {"services", [&] { return run_services(machine); }},
-      {"environment", [&] { return check_environment(environment_facts(machine)); }},
-      {"network", [&] { return run_network(machine, options.peer); }},
-      {kSelftest, [&] { return check_selftest(selftest_facts(machine, options.selftest_bytes)); }},
-  };
-}
-
 void declare_options(CLI::App& app, Options& options, const std::vector<Group>& groups) {
-  std::vector<std::string> names;
-  for (const Group& group : groups) names.push_back(group.name);
-  app.add_option("--only", options.only, "only these groups: " + joined(names))->delimiter(',')->check(CLI::IsMember(names));
+  const std::string names = names_of(groups);
+  app.add_option("--only", options.only, "only these groups: " + names)->delimiter(',')->check(CLI::IsMember(split(names, ", ")));
   auto* const json = app.add_flag("--json", options.json, "print JSON");
   app.add_flag("--verbose", options.verbose, "print what is not applicable, too, and why it is not");
   app.add_flag("--fix-env", options.fix_env, "print export lines for this machine instead, for eval \"$(tcpx_doctor --fix-env)\"")
