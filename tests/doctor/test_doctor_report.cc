@@ -22,6 +22,27 @@ std::string findings_text(const std::vector<GroupFindings>& groups, bool colour,
   return text + findings_summary(groups, verbose);
 }
 
+TEST(DoctorReport, TheFirstRowOfACheckThatIsNotAsExpectedIsItsFinding) {
+  const auto table = [](bool there, bool large) {
+    return Table{{"size", "none", there, kNotApplicable, "No size."},
+                 {"size", "small", large, kWarn, "{} is small.", "grow {} {}"},
+                 {"size", "large"},
+                 {"more", "x"}};
+  };
+  const auto finding = [&](bool there, bool large) { return judge(table(there, large), "eth1").front(); };
+  EXPECT_EQ(judge(table(false, false)).size(), 2u);
+  EXPECT_EQ(judge(table(true, true)).front().check, "size");
+  EXPECT_EQ(finding(true, true).check, "size[eth1]");
+  EXPECT_EQ(finding(true, true).verdict, kOk);
+  EXPECT_EQ(finding(true, true).found, "large");
+  EXPECT_EQ(finding(true, false).verdict, kWarn);
+  EXPECT_EQ(finding(true, false).why, "eth1 is small.");
+  EXPECT_EQ(finding(true, false).mend, "grow eth1 eth1");
+  EXPECT_EQ(finding(false, false).verdict, kNotApplicable);
+  EXPECT_EQ(finding(false, false).found, "none");
+  EXPECT_EQ(judge(table(false, false), "eth1").back().found, "x");
+}
+
 TEST(DoctorReport, EveryFindingIsALineAndSaysWhatToDo) {
   EXPECT_EQ(findings_text(kSeen, false),
             "nics\n"
