@@ -97,10 +97,12 @@ Findings check_names(const EnvironmentFacts& facts) {
   Findings findings;
   for (const auto& [name, value] : strange) {
     const VariableInfo* const meant = meant_variable(name);
-    append(findings, judge({{"name", concat("nobody reads it", meant != nullptr ? concat("; ", meant->name, " is meant?") : ""),
-                             false, kWarn, "A variable with another name has no effect, and nothing says so where it is set.",
-                             concat("unset {}", meant != nullptr ? concat(" && export ", meant->name, "='", value, "'") : "")}},
-                           name));
+    // Not by way of a subject: there may be {} in the value.
+    append(findings,
+           judge({{concat("name[", name, "]"),
+                   concat("nobody reads it", meant != nullptr ? concat("; ", meant->name, " is meant?") : ""), false, kWarn,
+                   "A variable with another name has no effect, and nothing says so where it is set.",
+                   concat("unset ", name, meant != nullptr ? concat(" && export ", meant->name, "='", value, "'") : "")}}));
   }
   if (strange.empty()) append(findings, judge({{"names", "no variable looks like one of ours or GPUDirect-TCPX's and is none"}}));
   return findings;

@@ -45,8 +45,9 @@ Findings judge(const Table& table, const std::string& subject) {
     if (!subject.empty()) finding.check += concat("[", subject, "]");
     if (!said->expected) {
       finding.verdict = said->otherwise;
-      finding.why = replaced(said->why, "{}", subject);
-      finding.mend = replaced(said->mend, "{}", subject);
+      // Texts without a subject may be a user's, who may have written {}.
+      finding.why = subject.empty() ? said->why : replaced(said->why, "{}", subject);
+      finding.mend = subject.empty() ? said->mend : replaced(said->mend, "{}", subject);
     }
     row = end;
   }

@@ -130,6 +130,11 @@ TEST(DoctorEnvironment, NamesThatAreAlmostOursAreFound) {
   }
 }
 
+TEST(DoctorEnvironment, AValueIsRepeatedAsItIs) {
+  const Finding found = kEnvironment.finding(facts({{"UCCL_TCPX_CHUNK_BYTE", "{}"}}), "name[UCCL_TCPX_CHUNK_BYTE]");
+  EXPECT_EQ(found.mend, "unset UCCL_TCPX_CHUNK_BYTE && export UCCL_TCPX_CHUNK_BYTES='{}'");
+}
+
 TEST(DoctorEnvironment, TheBlockSetsWhatAnA3MachineNeeds) {
   MadeUpMachine here;
   here.directory("/run/tcpx").file("/proc/net/route", "Iface\tDestination\tGateway\neth0\t00000000\t0100000A\neth0\t0000000A\t0");
