@@ -90,19 +90,6 @@ bool is_pipe(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
 }
 
-PluginSource choose_source(const PluginLoadOptions& options) {
-  if (!options.path.empty()) return {options.path, "named by the caller"};
-  if (environment_is_set(Variable::kPluginPath)) {
-    return {environment_text(Variable::kPluginPath), concat("named by ", environment_info(Variable::kPluginPath).name)};
-  }
-  std::string searched;
-  for (const std::string& path : options.installed_paths) {
-    if (!is_absent(path)) return {path, "installed there"};
-    searched.append(searched.empty() ? " at " : " or ").append(path);
-  }
-  return {kEmbedded, concat("no plugin", searched)};
-}
-
 /// GPUDirect-TCPX sends without MSG_NOSIGNAL, so a closing peer would kill the process (35).
 void ignore_sigpipe() {
   struct sigaction action {};
@@ -228,11 +215,24 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source, cons
 
 }  // namespace
 
+PluginSource choose_plugin(const PluginLoadOptions& options, const std::string& named,
+                           const std::function<bool(const std::string&)>& exists) {
+  if (!options.path.empty()) return {options.path, "named by the caller"};
+  if (!named.empty()) return {named, concat("named by ", environment_info(Variable::kPluginPath).name)};
+  std::string searched;
+  for (const std::string& path : options.installed_paths) {
+    if (exists(path)) return {path, "installed there"};
+    searched.append(searched.empty() ? " at " : " or ").append(path);
+  }
+  return {kEmbedded, concat("no plugin", searched)};
+}
+
 Result<PluginLoader::Loaded> PluginLoader::load(const PluginLoadOptions& options) {
   if (Status status = check_log_environment(); !status.is_ok()) {
     return plugin_refused(status.code(), status.operation(), status.detail());
   }
-  PluginSource source = choose_source(options);
+  PluginSource source =
+      choose_plugin(options, environment_text(Variable::kPluginPath), [](const auto& path) { return !is_absent(path); });
   TCPX_ASSIGN_OR_RETURN(auto plugin, source.path == kEmbedded ? Registry::instance().start_once(chosen(soft::net_table()), source)
                                                               : load_library(source, options.root));
   return Loaded{std::move(plugin), std::move(source)};

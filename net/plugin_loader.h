@@ -6,6 +6,7 @@
 // notice line in the log names the plugin in use and the reason.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,11 @@ struct PluginSource {
   std::string path;    ///< library path, or "embedded"
   std::string reason;  ///< "named by UCCL_TCPX_PLUGIN_PATH", "no plugin at ...", ...
 };
+
+/// Pure: which plugin is loaded, and why.
+/// @param named the value of UCCL_TCPX_PLUGIN_PATH, "" when it is unset @param exists whether there is such a file
+PluginSource choose_plugin(const PluginLoadOptions& options, const std::string& named,
+                           const std::function<bool(const std::string&)>& exists);
 
 /// A plugin's `init` may run once per process (30), so loading the same library again returns the instance already loaded.
 /// Plugins are never unloaded: they own threads. Thread-safe.

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 #include <cstdlib>
 #include <fstream>
@@ -77,6 +78,14 @@ std::string pci_path_of(const std::string& name) {
   return ::realpath(concat("/sys/class/net/", name, "/device").c_str(), resolved) != nullptr ? resolved : "";
 }
 
+int prefix_of(const sockaddr* mask) {
+  if (mask == nullptr) return 0;
+  if (mask->sa_family == AF_INET) return std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr);
+  int bits = 0;
+  for (const uint8_t byte : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr) bits += std::popcount(byte);
+  return bits;
+}
+
 void warn_of_missing(const Config& config) {
   std::vector<std::string> there;
   const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> all(::if_nameindex(), &::if_freenameindex);
@@ -139,7 +148,8 @@ std::vector<InterfaceAddress> list_addresses() {
                    .link_local = v6 ? IN6_IS_ADDR_LINKLOCAL(six) : four >> 16 == kLinkLocalNet,
                    .kind = known != all.end() ? known->kind : kind_of_interface(name),
                    .pci_path = known != all.end() ? known->pci_path : pci_path_of(name),
-                   .speed_mbps = known != all.end() ? known->speed_mbps : speed_of(name)});
+                   .speed_mbps = known != all.end() ? known->speed_mbps : speed_of(name),
+                   .prefix = prefix_of(entry->ifa_netmask)});
   }
   return all;
 }

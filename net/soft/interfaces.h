@@ -23,6 +23,7 @@ struct InterfaceAddress {
   InterfaceKind kind = {};
   std::string pci_path = {};  ///< realpath of /sys/class/net/<name>/device, "" when there is none
   int speed_mbps = 0;         ///< 10000 when the driver does not report it
+  int prefix = 0;             ///< leading bits that name the network
 };
 
 /// All addresses of this machine; none when the system does not list them.

@@ -12,9 +12,26 @@
 #include <string_view>
 #include <vector>
 
-#include "programs/doctor/finding.h"
-#include "programs/doctor/machine.h"
+#include "doctor/finding.h"
+#include "doctor/machine.h"
 #include "tests/support/temporary_directory.h"
+
+namespace tcpx::doctor {
+
+inline Finding ok(std::string check, std::string found) {
+  return {std::move(check), kOk, std::move(found), {}, {}};
+}
+inline Finding not_applicable(std::string check, std::string found, std::string why) {
+  return {std::move(check), kNotApplicable, std::move(found), std::move(why), {}};
+}
+inline Finding warn(std::string check, std::string found, std::string why, std::string mend) {
+  return {std::move(check), kWarn, std::move(found), std::move(why), std::move(mend)};
+}
+inline Finding fail(std::string check, std::string found, std::string why, std::string mend) {
+  return {std::move(check), kFail, std::move(found), std::move(why), std::move(mend)};
+}
+
+}  // namespace tcpx::doctor
 
 namespace tcpx::testing {
 
