@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,10 @@ enum class PerfMode {
 /// "One way", "Both ways", "Half a round trip": also the titles of their tables.
 const char* title_of(PerfMode mode);
 
+/// Most that a measurement may be asked for.
+inline constexpr uint32_t kMostTransfers = 1000000, kMostFactor = 1u << 20;
+inline constexpr double kMostSeconds = 86400;
+
 /// Hidden option by which the server process of a loopback run learns its descriptor.
 inline constexpr char kLoopbackOption[] = "--loopback-descriptor";
 
@@ -58,12 +63,13 @@ struct PerfOptions {
   std::string csv, json;             ///< files to write; "" for none
   std::vector<std::string> compare;  ///< reports to compare with
 
+  std::set<std::string> given;             ///< long names of options, as the command line has them
   std::vector<std::string> arguments;      ///< of this process, for the server process of a loopback run
   std::optional<int> loopback_descriptor;  ///< set: this is that server process, which prints nothing
 };
 
-/// Runs one end, or both, prints the table on stdout and the last line of the program. `stop` becoming true ends the run early, with
-/// what there is. @return the exit code
+/// Runs one end, or both, prints the table on stdout and the last line of the program. A server does what its client asks for
+/// (perf_request.h). `stop` becoming true ends the run early, with what there is. @return the exit code
 int run_perf(const PerfOptions& options, const std::atomic<bool>& stop);
 
 }  // namespace tcpx::perf

@@ -1,4 +1,4 @@
-// The client says how many transfers come next; both ends fill what they will send, meet at a barrier, move the data, and compare
+// First the client says what to measure, and the server prepares for that. In a row the client says how many transfers come next; both ends fill what they will send, meet at a barrier, move the data, and compare
 // what they received. Only the moving is timed.
 #include "programs/perf/perf_end.h"
 
@@ -12,17 +12,13 @@
 #include "device/unpacker_factory.h"
 #include "measure/parameter_reader.h"
 #include "measure/resources.h"
+#include "programs/perf/perf_request.h"
 #include "transfer/pipeline_setup.h"
 #include "transfer/run.h"
 
 namespace tcpx::perf {
 namespace {
 
-// Of what the ends exchange.
-constexpr int kProtocolVersion = 5;
-constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",    "mode",        "first size",
-                                           "last size",     "factor",   "iterations",  "warm-up",
-                                           "duration",      "channels", "chunk bytes", kPluginPieceBytes};
 constexpr std::string_view kAgree = "agree with the peer";
 
 // All slots of one direction: enough for the caches to be of no help, little enough to be filled and compared in no time.
@@ -50,8 +46,7 @@ bool PerfEnd::verified() const {
 }
 
 uint32_t PerfEnd::channels() const {
-  if (is_pipeline()) return static_cast<uint32_t>(pipeline_->devices().size());
-  return options_.layer == Layer::kTcp ? std::max(options_.pipeline.channels, 1u) : 1;
+  return is_pipeline() || options_.layer == Layer::kTcp ? std::max(options_.pipeline.channels, 1u) : 1;
 }
 
 // As a pipeline over this plugin has them.
@@ -73,10 +68,8 @@ std::string PerfEnd::describe() const {
                                                                          : "stand-in for GPU memory");
   if (!is_pipeline()) return concat(machine.plugin->name(), " (", machine.plugin_path, "), ", memory);
   const PipelineSettings& pipeline = options_.pipeline;
-  const auto devices = machine.plugin->device_count();
-  const size_t channels = pipeline.channels != 0 ? pipeline.channels : devices.is_ok() ? static_cast<size_t>(*devices) : 1;
   const auto window = [&](Direction direction, uint32_t wanted) {
-    return wanted != 0 ? wanted : default_window(*machine.plugin, direction, channels);
+    return wanted != 0 ? wanted : default_window(*machine.plugin, direction, channels());
   };
   return concat(machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ", memory,
                 unpacker().empty() ? "" : concat(", unpack ", unpacker()), ", window ",
@@ -116,10 +109,24 @@ RowSetup PerfEnd::row_of(uint64_t bytes) const {
 }
 
 Status PerfEnd::prepare() {
-  LocalMachine& machine = place_.machine;
   // The plugin takes the current GPU for that of the connection (27).
-  TCPX_RETURN_IF_ERROR(machine.memory->set_current_device(place_.gpu));
+  TCPX_RETURN_IF_ERROR(place_.machine.memory->set_current_device(place_.gpu));
   if (!is_pipeline()) return Status::ok();
+  return is_server() ? make_unpacker() : make_pipeline();
+}
+
+Status PerfEnd::make_unpacker() {
+  if (!place_.receives() || unpacker_ != nullptr) return Status::ok();
+  if (options_.unpack == UnpackKind::kNone) {
+    unpacker_ = make_no_unpacker();
+  } else {
+    TCPX_ASSIGN_OR_RETURN(unpacker_, place_.machine.make_unpacker(options_.unpack, place_.gpu));
+  }
+  return Status::ok();
+}
+
+Status PerfEnd::make_pipeline() {
+  LocalMachine& machine = place_.machine;
   PipelineEnd::Parts parts{.plugin = machine.plugin, .devices = {}, .settings = options_.pipeline, .unpacker = nullptr};
   parts.settings.stall_limit = options_.timeout;
   TCPX_ASSIGN_OR_RETURN(parts.devices, machine.channel_devices(place_.gpu, options_.pipeline.channels));
@@ -129,11 +136,9 @@ Status PerfEnd::prepare() {
     nics.insert(properties.name);
   }
   nics_.assign(nics.begin(), nics.end());
-  if (place_.receives() && options_.unpack == UnpackKind::kNone) {
-    parts.unpacker = make_no_unpacker();
-  } else if (place_.receives()) {
-    TCPX_ASSIGN_OR_RETURN(parts.unpacker, machine.make_unpacker(options_.unpack, place_.gpu));
-  }
+  options_.pipeline.channels = static_cast<uint32_t>(parts.devices.size());
+  TCPX_RETURN_IF_ERROR(make_unpacker());
+  parts.unpacker = std::move(unpacker_);
   TCPX_ASSIGN_OR_RETURN(auto made, PipelineEnd::create(end_setup(), std::move(parts)));
   pipeline_ = made.get();
   end_ = std::move(made);
@@ -148,35 +153,35 @@ Result<uint64_t> PerfEnd::room_per_direction() const {
   return free_bytes / 2 / directions;
 }
 
+Status PerfEnd::hear_request(BootstrapChannel& channel) {
+  TCPX_ASSIGN_OR_RETURN(const auto request, channel.receive_parameters(place_.deadline()));
+  TCPX_ASSIGN_OR_RETURN(const std::string overruled, take_request(request, options_));
+  if (!overruled.empty()) output_.line(concat("# the client decides: ", overruled));
+  return is_pipeline() ? make_pipeline() : Status::ok();
+}
+
 Status PerfEnd::agree(BootstrapChannel& channel) {
+  if (options_.memory == MemoryType::kCuda && !place_.machine.memory->has_gpu()) {
+    output_.line("# no GPU on this machine: host memory stands in for GPU memory");
+  }
   TCPX_ASSIGN_OR_RETURN(largest_, room_per_direction());
   slot_room_ = std::min(largest_, place_.on_gpu() ? kSlotsOnGpu : kSlotsOnHost);
   std::string nics;
   for (const std::string& nic : nics_) nics += concat(nics.empty() ? "" : ",", nic);
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.duration).count();
-  const bool by_count = options_.duration <= Duration::zero();
-  Parameters mine = {{"perf protocol", std::to_string(kProtocolVersion)},
-                     {"layer", name_of(options_.layer)},
-                     {"mode", title_of(options_.mode)},
-                     {"first size", std::to_string(options_.sizes.min_bytes)},
-                     {"last size", std::to_string(options_.sizes.max_bytes)},
-                     {"factor", std::to_string(options_.sizes.factor)},
-                     {"iterations", by_count ? std::to_string(options_.iterations) : "by time"},
-                     {"warm-up", std::to_string(options_.warm_up)},
-                     {"duration", concat(ms, " ms")},
-                     {"channels", std::to_string(channels())},
-                     {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)},
-                     {"longest chunk bytes", std::to_string(longest_chunk_bytes())},
+  Parameters mine = {{"longest chunk bytes", std::to_string(longest_chunk_bytes())},
                      {"room", std::to_string(largest_)},
                      {"slot room", std::to_string(slot_room_)},
                      {"verified", verified() ? "yes" : "no"},
                      {"nics", nics},
                      {"unpack", unpacker()},
                      {"about", describe()}};
+  add_protocol(mine);
   const NetPlugin& plugin = *place_.machine.plugin;
   const bool bare = options_.layer == Layer::kPlugin;  // a pipeline compares these by itself
   if (bare) add_message_cut(plugin, mine);
-  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(mine, kMustMatch, place_.deadline()));
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(mine, {}, place_.deadline()));
+  TCPX_RETURN_IF_ERROR(check_protocol(theirs));
+  TCPX_RETURN_IF_ERROR(compare_parameters(mine, theirs, {{kPluginPieceBytes}}));
   for (const Direction direction : {Direction::kRecv, Direction::kSend}) {
     if (bare) TCPX_RETURN_IF_ERROR(check_chunk_bytes(plugin, direction, theirs, options_.pipeline.chunk_bytes));
   }
@@ -250,6 +255,8 @@ Status PerfEnd::open(BootstrapChannel& channel) {
 }
 
 Status PerfEnd::run(BootstrapChannel& channel) {
+  TCPX_RETURN_IF_ERROR(is_server() ? hear_request(channel)
+                                   : channel.send_parameters(encode_request(options_), place_.deadline()));
   TCPX_RETURN_IF_ERROR(agree(channel));
   TCPX_RETURN_IF_ERROR(open(channel));
   output_.begin(head_);

@@ -16,7 +16,7 @@ namespace tcpx::perf {
 
 /// Surroundings of an end. All parts must outlive it.
 struct EndPlace {
-  const PerfOptions& options;
+  PerfOptions& options;  ///< the server puts in what the client asks for
   bool is_server = false;
   int gpu = 0;
   LocalMachine& machine;
@@ -33,9 +33,9 @@ class PerfEnd {
  public:
   PerfEnd(const EndPlace& place, PerfOutput& output) : place_(place), options_(place.options), output_(output) {}
 
-  /// Preparation that needs no peer. An end that fails here still tells its peer so (BootstrapChannel::finish).
+  /// Preparation that needs nothing of the peer. An end that fails here still tells its peer so (BootstrapChannel::finish).
   Status prepare();
-  /// Agrees with the peer, connects, measures every size, closes. The channel must not be moved any more.
+  /// Agrees with the peer on what is measured, connects, measures every size, closes. The channel must not be moved any more.
   Status run(BootstrapChannel& channel);
 
  private:
@@ -62,6 +62,9 @@ class PerfEnd {
   RowSetup row_of(uint64_t bytes) const;
   Result<uint64_t> room_per_direction() const;
 
+  Status make_unpacker();
+  Status make_pipeline();
+  Status hear_request(BootstrapChannel& channel);
   Status agree(BootstrapChannel& channel);
   Status take_peer(const Parameters& theirs);
   Status open(BootstrapChannel& channel);
@@ -74,9 +77,10 @@ class PerfEnd {
   Status compare(RowUnderWay& row);
 
   const EndPlace place_;
-  const PerfOptions& options_;
+  PerfOptions& options_;
   PerfOutput& output_;
   std::vector<std::string> nics_;  // whose bytes are counted, each once
+  std::unique_ptr<Unpacker> unpacker_;
   std::unique_ptr<BenchEnd> end_;
   PipelineEnd* pipeline_ = nullptr;  // the same end where it is one
   uint64_t largest_ = 0;             // transfer that both ends have room for

@@ -6,9 +6,8 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "measure/message_plan.h"
 #include "net/soft/soft_table.h"
-#include "programs/perf/perf.h"
+#include "programs/perf/perf_request.h"
 #include "programs/program.h"
 
 namespace {
@@ -54,14 +53,15 @@ void declare_measurement(CLI::App& app, PerfOptions& options, Arguments& argumen
       ->type_name("BYTES")
       ->transform(size_in_bytes())
       ->check(sizes);
-  app.add_option("-f,--factor", options.sizes.factor, "from one size to the next (default 2)")->check(CLI::Range(2u, 1u << 20));
+  app.add_option("-f,--factor", options.sizes.factor, "from one size to the next (default 2)")
+      ->check(CLI::Range(2u, kMostFactor));
   app.add_option("-n,--iters", options.iterations, "timed transfers of each size (default UCCL_TCPX_PERF_ITERS, else 20)")
-      ->check(CLI::Range(1u, 1000000u));
+      ->check(CLI::Range(1u, kMostTransfers));
   app.add_option("-w,--warmup", options.warm_up, "transfers of each size before them (default 5)")
-      ->check(CLI::Range(0u, 1000000u));
+      ->check(CLI::Range(0u, kMostTransfers));
   app.add_option("--duration", arguments.seconds, "measure each size for this long, comparing included, instead of -n")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 86400.0));
+      ->check(CLI::Range(0.001, kMostSeconds));
   CLI::Option* latency = app.add_flag_callback(
       "--latency", [&options] { options.mode = PerfMode::kLatency; },
       "one transfer at a time, there and back; half a round trip");
@@ -120,7 +120,7 @@ void declare_output(CLI::App& app, PerfOptions& options) {
 /// Options that a layer has no use for. @return "" or the first that was given
 std::string useless_option(const CLI::App& app, Layer layer) {
   std::vector<std::string> useless;
-  if (layer != Layer::kPipeline) useless = {"--bidirectional", "--window", "--unpack"};
+  if (layer != Layer::kPipeline) useless = {"--window", "--unpack"};
   if (layer == Layer::kTcp) useless.push_back("--memory");
   if (layer == Layer::kPlugin || layer == Layer::kEndpoint) useless.push_back("--channels");
   useless.push_back(layer == Layer::kEndpoint ? "--chunk" : "--local");
@@ -133,12 +133,8 @@ std::string complete(const CLI::App& app, const Arguments& arguments, PerfOption
   const bool first = app.count("--min-bytes") > 0, last = app.count("--max-bytes") > 0;
   if (first && !last) options.sizes.max_bytes = options.sizes.min_bytes;
   if (last && !first) options.sizes.min_bytes = options.sizes.max_bytes;
-  if (options.sizes.min_bytes > options.sizes.max_bytes) return "-b: larger than -e";
   if (const std::string useless = useless_option(app, options.layer); !useless.empty()) {
     return concat(useless, ": not for --layer ", name_of(options.layer));
-  }
-  if (options.layer == Layer::kPlugin && options.sizes.max_bytes > MessagePlan::kMaxMessageBytes) {
-    return "-e: --layer plugin moves at most 1G at once";
   }
   if (options.layer == Layer::kTcp) options.memory = MemoryType::kHost;
   if (app.count("--chunk") > 0) options.pipeline.longest_chunk_bytes = 0;
@@ -147,7 +143,11 @@ std::string complete(const CLI::App& app, const Arguments& arguments, PerfOption
   if (arguments.seconds > 0) {
     options.duration = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.seconds));
   }
-  return "";
+  for (const auto& [name, value] : encode_request(options)) {
+    const CLI::Option* option = app.get_option_no_throw(concat("--", name));
+    if (option != nullptr && option->count() > 0) options.given.insert(name);
+  }
+  return contradiction(options);
 }
 
 }  // namespace
@@ -164,7 +164,7 @@ int main(int argc, char** argv) {
   declare_pipeline(app, options, arguments);
   declare_output(app, options);
   CLI::Option* descriptor = app.add_option(kLoopbackOption, arguments.loopback_descriptor)->group("");
-  CLI::App* server = app.add_subcommand("server", "receive from a client")->fallthrough();
+  CLI::App* server = app.add_subcommand("server", "receive from a client, and measure what the client asks for")->fallthrough();
   CLI::App* client = app.add_subcommand("client", "send to the server at HOST")->fallthrough();
   client->add_option("HOST", options.host, "name, IPv4 or IPv6 address of the server")->required();
   CLI::App* loopback = app.add_subcommand("loopback", "both ends on this machine, in two processes")->fallthrough();
