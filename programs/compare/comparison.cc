@@ -1,8 +1,6 @@
 #include "programs/compare/comparison.h"
 
 #include <cstdio>
-#include <cstdlib>
-#include <string_view>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -135,7 +133,6 @@ Status said_of(const std::string& what, const Status& status) {
 
 int comparison_main(CLI::App& app, int argc, char** argv, int row_milliseconds,
                     const std::function<Status(Comparison&)>& measure) {
-  if (argc == 3 && std::string_view(argv[1]) == kEndArgument) return run_end(std::atoi(argv[2]));
   ComparisonOptions options(row_milliseconds);
   options.declare(app);
   int exit_code = programs::kExitPassed;

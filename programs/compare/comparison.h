@@ -17,6 +17,8 @@
 
 namespace tcpx {
 
+inline constexpr unsigned kManyCores = 16;  ///< from so many on, several channels are worth their threads
+
 /// The common part of their command lines.
 struct ComparisonOptions {
   /// @param row_milliseconds default time of a row
@@ -80,7 +82,7 @@ class Comparison {
 /// `status` with `what` in front of its operation.
 Status said_of(const std::string& what, const Status& status);
 
-/// The main of both programs, which are also the ends that they start. @param app has what this one takes more than the other
+/// The main of both. @param app has what this one takes more than the other
 int comparison_main(CLI::App& app, int argc, char** argv, int row_milliseconds,
                     const std::function<Status(Comparison&)>& measure);
 

@@ -1,4 +1,4 @@
-#include "programs/compare/endpoint_runs.h"
+#include "programs/compare/runs.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,13 +11,12 @@
 namespace tcpx {
 namespace {
 
-constexpr unsigned kManyCores = 16;
 constexpr uint32_t kChannelsOfManyCores = 4;
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int32_t kMostInline = 65536;
 constexpr uint64_t kMemcpyBytes = 256 * kMiB;
 
-constexpr char kAbout[] =
+constexpr char kEndpointAbout[] =
     "Endpoints of two processes over the software plugin on loopback, from GPU to GPU where there are any. Each column is "
     "two fresh processes; the columns of a table take turns sample by sample, and ratios are those of medians. All received "
     "messages that no later one has overwritten are compared after every sample. GB/s: message bytes, counted once, from the "
@@ -384,7 +383,7 @@ Status run_endpoint(EndpointRunOptions options, Comparison& comparison) {
   TCPX_ASSIGN_OR_RETURN(const PipelineSettings settings, PipelineSettings::from_environment());
   if (comparison.quick()) options.peers = std::min(options.peers, 4u);
   comparison.report().key = "bench_endpoint";
-  comparison.report().about = kAbout;
+  comparison.report().about = kEndpointAbout;
   return EndpointRuns(std::move(options), settings, comparison).run();
 }
 

@@ -1,4 +1,4 @@
-#include "programs/compare/soft_runs.h"
+#include "programs/compare/runs.h"
 
 #include <algorithm>
 
@@ -20,7 +20,6 @@ constexpr uint64_t kRawWriteBytes = 512 << 10;
 constexpr uint64_t kLeastRawMessageBytes = 4 << 20;
 constexpr uint64_t kLongChunkBytes = 512 << 10;
 constexpr uint64_t kLargestPingPong = 1 << 20;
-constexpr unsigned kManyCores = 16;
 
 std::string counted(uint32_t count, const char* what) {
   return concat(count, " ", what, count == 1 ? "" : "s");
@@ -47,7 +46,7 @@ std::optional<EnvironmentOverrides> overrides_for(uint32_t sockets) {
                               {environment_info(Variable::kSocketNthreads).name, concat(factors->threads)}};
 }
 
-constexpr char kAbout[] =
+constexpr char kSoftAbout[] =
     "Two processes of this machine, connected over loopback TCP by one connection of the plugin each way. They drive its "
     "version 7 table as a consumer of the ABI does: messages cut into requests, up to 16 outstanding, receives posted ahead; "
     "with GPU memory every message is gathered into its place before its request is consumed. One way: messages back to "
@@ -312,7 +311,7 @@ Status SoftRuns::long_transfers(MemoryType memory) {
 
 Status run_soft(const SoftRunOptions& options, Comparison& comparison) {
   comparison.report().key = "bench_soft_plugin";
-  comparison.report().about = kAbout;
+  comparison.report().about = kSoftAbout;
   SoftRuns runs(options, comparison);
   const Status measured = runs.run();
   add_soft_tables(runs.results(), comparison.report());

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "device/unpacker_factory.h"
+#include "measure/end.h"
 #include "measure/message_plan.h"
-#include "tcpx/types.h"
 #include "transfer/pipeline_setup.h"
 
 namespace tcpx::perf {
@@ -19,23 +19,12 @@ namespace tcpx::perf {
 enum class PerfRole { kServer, kClient, kLoopback };
 
 /// Layer that moves the transfers.
-enum class Layer {
-  kTcp,       ///< sockets alone, as many streams as there are channels
-  kPlugin,    ///< the plugin's table, driven bare, over one comm
-  kPipeline,  ///< the library's connections (transfer/pipeline.h)
-  kEndpoint,  ///< Endpoint (tcpx/endpoint.h), whose settings are those of the environment
-};
+using Layer = EndSetup::Kind;
 /// "tcp", "plugin", "pipeline", "endpoint"
 const char* name_of(Layer layer);
 
-enum class PerfMode {
-  kOneWay,         ///< the client sends, transfers back to back
-  kBidirectional,  ///< both send at once
-  kLatency,        ///< one transfer at a time, back and forth
-};
-
 /// "One way", "Both ways", "Half a round trip": also the titles of their tables.
-const char* title_of(PerfMode mode);
+const char* title_of(Pattern mode);
 
 /// Most that a measurement may be asked for.
 inline constexpr uint32_t kMostTransfers = 1000000, kMostFactor = 1u << 20;
@@ -47,7 +36,7 @@ inline constexpr char kLoopbackOption[] = "--loopback-descriptor";
 struct PerfOptions {
   PerfRole role = PerfRole::kLoopback;
   Layer layer = Layer::kPipeline;
-  PerfMode mode = PerfMode::kOneWay;
+  Pattern mode = Pattern::kOneWay;
   std::string host;        ///< client: name or address of the server
   uint16_t port = 0;       ///< of the bootstrap; server: 0 for any free one
   std::optional<int> gpu;  ///< nullopt: 0, and a machine without a GPU is fine

@@ -46,7 +46,7 @@ bool PerfEnd::verified() const {
 }
 
 uint32_t PerfEnd::channels() const {
-  return is_pipeline() || options_.layer == Layer::kTcp ? std::max(options_.pipeline.channels, 1u) : 1;
+  return is_pipeline() || options_.layer == Layer::kRawTcp ? std::max(options_.pipeline.channels, 1u) : 1;
 }
 
 // As a pipeline over this plugin has them.
@@ -59,7 +59,7 @@ std::string PerfEnd::unpacker() const {
 }
 
 std::string PerfEnd::describe() const {
-  if (options_.layer == Layer::kTcp) return "host memory";
+  if (options_.layer == Layer::kRawTcp) return "host memory";
   const LocalMachine& machine = place_.machine;
   const bool has_gpu = machine.memory->has_gpu();
   const std::string memory = concat(has_gpu ? concat("GPU ", place_.gpu) : "no GPU", ", ",
@@ -83,10 +83,7 @@ Deadline PerfEnd::data_deadline(uint64_t bytes) const {
 
 EndSetup PerfEnd::end_setup() const {
   EndSetup setup;
-  setup.kind = options_.layer == Layer::kTcp      ? EndSetup::Kind::kRawTcp
-               : options_.layer == Layer::kPlugin ? EndSetup::Kind::kPlugin
-               : is_pipeline()                    ? EndSetup::Kind::kPipeline
-                                                  : EndSetup::Kind::kEndpoint;
+  setup.kind = options_.layer;
   setup.leads = !is_server();
   setup.memory = options_.memory;
   setup.gpu = place_.gpu;
@@ -99,9 +96,7 @@ EndSetup PerfEnd::end_setup() const {
 }
 
 RowSetup PerfEnd::row_of(uint64_t bytes) const {
-  return {.pattern = options_.mode == PerfMode::kOneWay    ? Pattern::kOneWay
-                     : options_.mode == PerfMode::kLatency ? Pattern::kPingPong
-                                                           : Pattern::kBothWays,
+  return {.pattern = options_.mode,
           .message_bytes = bytes,
           .seed = round_,
           .slots = slots_in(slot_room_, bytes),
@@ -127,19 +122,18 @@ Status PerfEnd::make_unpacker() {
 
 Status PerfEnd::make_pipeline() {
   LocalMachine& machine = place_.machine;
-  PipelineEnd::Parts parts{.plugin = machine.plugin, .devices = {}, .settings = options_.pipeline, .unpacker = nullptr};
-  parts.settings.stall_limit = options_.timeout;
-  TCPX_ASSIGN_OR_RETURN(parts.devices, machine.channel_devices(place_.gpu, options_.pipeline.channels));
+  options_.pipeline.stall_limit = options_.timeout;
+  TCPX_ASSIGN_OR_RETURN(auto devices, machine.channel_devices(place_.gpu, options_.pipeline.channels));
   std::set<std::string> nics;
-  for (const int device : parts.devices) {
+  for (const int device : devices) {
     TCPX_ASSIGN_OR_RETURN(const auto properties, machine.plugin->properties(device));
     nics.insert(properties.name);
   }
   nics_.assign(nics.begin(), nics.end());
-  options_.pipeline.channels = static_cast<uint32_t>(parts.devices.size());
+  options_.pipeline.channels = static_cast<uint32_t>(devices.size());
   TCPX_RETURN_IF_ERROR(make_unpacker());
-  parts.unpacker = std::move(unpacker_);
-  TCPX_ASSIGN_OR_RETURN(auto made, PipelineEnd::create(end_setup(), std::move(parts)));
+  TCPX_ASSIGN_OR_RETURN(auto made,
+                        PipelineEnd::create(end_setup(), {machine.plugin, devices, options_.pipeline, std::move(unpacker_)}));
   pipeline_ = made.get();
   end_ = std::move(made);
   return Status::ok();
@@ -248,7 +242,7 @@ Status PerfEnd::open(BootstrapChannel& channel) {
     TCPX_RETURN_IF_ERROR(channel.send_handles({&mine, 1}, place_.deadline()));
     TCPX_ASSIGN_OR_RETURN(theirs, channel.receive_handles(1, place_.deadline()));
   }
-  const bool back = !is_pipeline() || options_.mode != PerfMode::kOneWay;
+  const bool back = !is_pipeline() || options_.mode != Pattern::kOneWay;
   if (!is_server()) TCPX_RETURN_IF_ERROR(end_->connect(theirs.front(), place_.deadline()));
   if (is_server() || back) TCPX_RETURN_IF_ERROR(end_->accept(place_.deadline()));
   return is_server() && back ? end_->connect(theirs.front(), place_.deadline()) : Status::ok();
@@ -346,7 +340,7 @@ Status PerfEnd::run_one(BootstrapChannel& channel, uint64_t bytes, const NextRou
     const auto before = nics_before.find(nic);
     row.nics[nic] += now - (before == nics_before.end() ? 0 : before->second);
   }
-  const bool latency = options_.mode == PerfMode::kLatency;
+  const bool latency = options_.mode == Pattern::kPingPong;
   if (!is_pipeline() && (!latency || !is_server())) {
     // The end knows the round as a whole only.
     under_way.samples_ns.insert(under_way.samples_ns.end(), round.transfers, taken / round.transfers / (latency ? 2 : 1));

@@ -22,8 +22,8 @@ struct EndPlace {
   LocalMachine& machine;
   const std::atomic<bool>& stop;
 
-  bool sends() const { return !is_server || options.mode != PerfMode::kOneWay; }
-  bool receives() const { return is_server || options.mode != PerfMode::kOneWay; }
+  bool sends() const { return !is_server || options.mode != Pattern::kOneWay; }
+  bool receives() const { return is_server || options.mode != Pattern::kOneWay; }
   bool on_gpu() const { return options.memory == MemoryType::kCuda && machine.memory->has_gpu(); }
   Deadline deadline() const { return Deadline::after(options.timeout); }
 };

@@ -60,14 +60,16 @@ std::string join(const std::vector<std::string>& words, std::string_view separat
   return text;
 }
 
-std::string what_is_sent(PerfMode mode) {
+std::string what_is_sent(Pattern mode) {
   switch (mode) {
-    case PerfMode::kOneWay:
+    case Pattern::kOneWay:
       return "one way, client to server, transfers back to back; times as the server sees them";
-    case PerfMode::kBidirectional:
+    case Pattern::kBothWays:
       return "both ways at once, transfers back to back; times of the slower direction, rates of both together";
-    case PerfMode::kLatency:
+    case Pattern::kPingPong:
       return "one transfer at a time, there and back; times are half of a round trip as the client sees it";
+    case Pattern::kIdle:
+      break;
   }
   return "";
 }
@@ -75,7 +77,7 @@ std::string what_is_sent(PerfMode mode) {
 std::string over_what(const TableHead& head) {
   const std::string chunks = concat(" of ", head.chunk_bytes, " bytes");
   switch (head.layer) {
-    case Layer::kTcp:
+    case Layer::kRawTcp:
       return concat("layer tcp: ", head.channels, head.channels == 1 ? " stream" : " streams", ", calls", chunks,
                     "; times are averages of a round");
     case Layer::kPlugin:
@@ -93,8 +95,8 @@ std::string over_what(const TableHead& head) {
 
 const char* what_is_compared(const TableHead& head) {
   if (!head.verified) return "UNVERIFIED: nothing is unpacked, nothing compared";
-  return head.layer == Layer::kTcp ? "the last transfer of each round is compared, outside the timed part"
-                                   : "every byte of every transfer is compared, outside the timed part";
+  return head.layer == Layer::kRawTcp ? "the last transfer of each round is compared, outside the timed part"
+                                      : "every byte of every transfer is compared, outside the timed part";
 }
 
 std::string how_often(const TableHead& head) {
@@ -125,7 +127,7 @@ Printed cpu_of(const std::string& end, double percent) {
 }
 
 std::vector<Printed> printed(const PerfRow& row) {
-  const bool latency = row.mode == PerfMode::kLatency;  // has its tail in the table, too
+  const bool latency = row.mode == Pattern::kPingPong;  // has its tail in the table, too
   const std::string size = std::to_string(row.bytes), count = std::to_string(row.time.count);
   const std::string wrong = row.verified ? std::to_string(row.wrong) : "unverified";
   std::vector<std::string> rates;
@@ -181,7 +183,7 @@ std::string table_head(const TableHead& head) {
                             "\n# client: ", head.client, "\n# ", over_what(head), "; ", how_often(head),
                             "\n# GB/s: bytes / average time, 1 GB = 1e9 bytes; by NIC: of the server; CPU: 100 % is one core\n# ",
                             what_is_compared(head),
-                            head.mode != PerfMode::kLatency
+                            head.mode != Pattern::kPingPong
                                 ? ""
                                 : concat("\n# p50 is the median; p99 needs ", kSamplesOfP99, " transfers of a size, p99.9 ",
                                          kSamplesOfP999, " (-n): \"-\" where there were fewer"),

@@ -15,7 +15,7 @@ namespace tcpx::perf {
 struct TableHead {
   std::string version;
   Layer layer = Layer::kPipeline;
-  PerfMode mode = PerfMode::kOneWay;
+  Pattern mode = Pattern::kOneWay;
   std::string server, client;     ///< one line about each end
   std::string unpack;             ///< unpacker of the server; "" when received messages go through none
   std::vector<std::string> nics;  ///< of the server, in the order of the rates

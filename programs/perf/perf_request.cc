@@ -43,8 +43,8 @@ Status check_protocol(const Parameters& theirs) {
 Parameters encode_request(const PerfOptions& options) {
   const double seconds = std::chrono::duration<double>(options.duration).count();
   Parameters request = {{"layer", name_of(options.layer)},
-                        {"latency", options.mode == PerfMode::kLatency ? "1" : "0"},
-                        {"bidirectional", options.mode == PerfMode::kBidirectional ? "1" : "0"},
+                        {"latency", options.mode == Pattern::kPingPong ? "1" : "0"},
+                        {"bidirectional", options.mode == Pattern::kBothWays ? "1" : "0"},
                         {"min-bytes", std::to_string(options.sizes.min_bytes)},
                         {"max-bytes", std::to_string(options.sizes.max_bytes)},
                         {"factor", std::to_string(options.sizes.factor)},
@@ -64,13 +64,13 @@ Parameters encode_request(const PerfOptions& options) {
 
 std::string contradiction(const PerfOptions& options) {
   if (options.sizes.min_bytes > options.sizes.max_bytes) return "-b: larger than -e";
-  if (options.layer != Layer::kPipeline && options.mode == PerfMode::kBidirectional) {
+  if (options.layer != Layer::kPipeline && options.mode == Pattern::kBothWays) {
     return concat("--bidirectional: not for --layer ", name_of(options.layer));
   }
   if (options.layer == Layer::kPlugin && options.sizes.max_bytes > MessagePlan::kMaxMessageBytes) {
     return "-e: --layer plugin moves at most 1G at once";
   }
-  return options.layer == Layer::kTcp && options.memory != MemoryType::kHost ? "--memory: not for --layer tcp" : "";
+  return options.layer == Layer::kRawTcp && options.memory != MemoryType::kHost ? "--memory: not for --layer tcp" : "";
 }
 
 // The server holds no more memory for all this than it has room for, which it tells the client next.
@@ -80,13 +80,13 @@ Result<std::string> take_request(const Parameters& request, PerfOptions& options
   ParameterReader reader(request, kOperation);
   PerfOptions asked = options;
   asked.layer = choice<Layer>(reader, "layer",
-                              {{name_of(Layer::kTcp), Layer::kTcp},
+                              {{name_of(Layer::kRawTcp), Layer::kRawTcp},
                                {name_of(Layer::kPlugin), Layer::kPlugin},
                                {name_of(Layer::kPipeline), Layer::kPipeline},
                                {name_of(Layer::kEndpoint), Layer::kEndpoint}});
   const bool latency = reader.flag("latency"), both_ways = reader.flag("bidirectional");
   if (latency && both_ways) reader.fail<bool>("latency", "excludes 'bidirectional'");
-  asked.mode = latency ? PerfMode::kLatency : both_ways ? PerfMode::kBidirectional : PerfMode::kOneWay;
+  asked.mode = latency ? Pattern::kPingPong : both_ways ? Pattern::kBothWays : Pattern::kOneWay;
   asked.sizes.min_bytes = reader.number<uint64_t>("min-bytes", 1, SizeSweep::kMaxBytes);
   asked.sizes.max_bytes = reader.number<uint64_t>("max-bytes", 1, SizeSweep::kMaxBytes);
   asked.sizes.factor = reader.number<uint32_t>("factor", 2, kMostFactor);

@@ -13,7 +13,7 @@ namespace {
 PerfOptions unlike_the_defaults() {
   PerfOptions options;
   options.layer = Layer::kPipeline;
-  options.mode = PerfMode::kBidirectional;
+  options.mode = Pattern::kBothWays;
   options.sizes = {.min_bytes = 3, .max_bytes = SizeSweep::kMaxBytes, .factor = 5};
   options.iterations = 7;
   options.warm_up = 0;
