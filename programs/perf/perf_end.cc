@@ -81,6 +81,10 @@ Deadline PerfEnd::data_deadline(uint64_t bytes) const {
   return Deadline::after(options_.timeout + std::chrono::milliseconds(bytes / kSlowestBytesPerMs));
 }
 
+Deadline PerfEnd::round_deadline(uint64_t bytes) const {
+  return data_deadline(bytes * slots_in(slot_room_, bytes) * 2);
+}
+
 EndSetup PerfEnd::end_setup() const {
   EndSetup setup;
   setup.kind = options_.layer;
@@ -165,6 +169,7 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
   Parameters mine = {{"longest chunk bytes", std::to_string(longest_chunk_bytes())},
                      {"room", std::to_string(largest_)},
                      {"slot room", std::to_string(slot_room_)},
+                     {"gpu", std::to_string(place_.gpu)},
                      {"verified", verified() ? "yes" : "no"},
                      {"nics", nics},
                      {"unpack", unpacker()},
@@ -187,6 +192,7 @@ Status PerfEnd::take_peer(const Parameters& theirs) {
   const auto room = reader.number<uint64_t>("room"), slot_room = reader.number<uint64_t>("slot room");
   const auto longest_chunk = reader.number<uint32_t>("longest chunk bytes");
   const std::string nics = reader.text("nics"), about = reader.text("about"), unpack_there = reader.text("unpack");
+  peer_gpu_ = reader.number<int>("gpu");
   const bool verified_there = reader.text("verified") == "yes";
   TCPX_RETURN_IF_ERROR(reader.status());
   const bool less_here = largest_ <= room;
@@ -214,18 +220,6 @@ Status PerfEnd::take_peer(const Parameters& theirs) {
   return Status::ok();
 }
 
-Status PerfEnd::make_end(BootstrapChannel& channel) {
-  EndSetup setup = end_setup();
-  setup.peer = channel.peer();
-  TCPX_ASSIGN_OR_RETURN(const auto theirs,
-                        channel.exchange_parameters({{"gpu", std::to_string(place_.gpu)}}, {}, place_.deadline()));
-  ParameterReader reader(theirs, kAgree);
-  setup.peer_gpu = reader.number<int>("gpu");
-  TCPX_RETURN_IF_ERROR(reader.status());
-  TCPX_ASSIGN_OR_RETURN(end_, make_bench_end(setup));
-  return Status::ok();
-}
-
 // One direction after the other, because a connect may block until the other end accepts. First from the client to the server.
 Status PerfEnd::open(BootstrapChannel& channel) {
   std::vector<Handle> theirs(1);
@@ -237,7 +231,10 @@ Status PerfEnd::open(BootstrapChannel& channel) {
     TCPX_RETURN_IF_ERROR(end_->allocate(row_of(
         *std::max_element(sizes.begin(), sizes.end(), [&](uint64_t a, uint64_t b) { return memory_of(a) < memory_of(b); }))));
   } else {
-    TCPX_RETURN_IF_ERROR(make_end(channel));
+    EndSetup setup = end_setup();
+    setup.peer = channel.peer();
+    setup.peer_gpu = peer_gpu_;
+    TCPX_ASSIGN_OR_RETURN(end_, make_bench_end(setup));
     TCPX_ASSIGN_OR_RETURN(const Handle mine, end_->listen());
     TCPX_RETURN_IF_ERROR(channel.send_handles({&mine, 1}, place_.deadline()));
     TCPX_ASSIGN_OR_RETURN(theirs, channel.receive_handles(1, place_.deadline()));
@@ -256,7 +253,7 @@ Status PerfEnd::run(BootstrapChannel& channel) {
   output_.begin(head_);
   for (const uint64_t bytes : sizes_of(options_.sizes)) {
     TCPX_ASSIGN_OR_RETURN(const EndRow mine, measure(channel, bytes));
-    TCPX_ASSIGN_OR_RETURN(const auto received, channel.exchange_parameters(encode_row(mine), {}, data_deadline(bytes)));
+    TCPX_ASSIGN_OR_RETURN(const auto received, channel.exchange_parameters(encode_row(mine), {}, round_deadline(bytes)));
     TCPX_ASSIGN_OR_RETURN(const EndRow theirs, decode_row(received));
     output_.row(is_server() ? make_row(options_.mode, bytes, mine, theirs) : make_row(options_.mode, bytes, theirs, mine));
   }
@@ -280,12 +277,17 @@ Status PerfEnd::run_rounds(BootstrapChannel& channel, uint64_t bytes, RowUnderWa
   uint64_t warmed_up = 0, timed = 0;
   TimePoint timed_since = Clock::steady().now();
   for (;;) {
-    TCPX_ASSIGN_OR_RETURN(const NextRound next, agree_on_round(channel, next_round(bytes, warmed_up, timed, timed_since), bytes));
+    NextRound next = next_round(bytes, warmed_up, timed, timed_since);
+    if (is_server()) {
+      TCPX_ASSIGN_OR_RETURN(next, hear_round(channel, bytes));
+    } else {
+      const Parameters round = {{"transfers", std::to_string(next.transfers)}, {"timed", next.timed ? "1" : "0"}};
+      TCPX_RETURN_IF_ERROR(channel.send_parameters(round, place_.deadline()));
+    }
     if (next.transfers == 0) return Status::ok();
     ++round_;
     TCPX_RETURN_IF_ERROR(end_->prepare(next.transfers));
-    // The peer may still be filling.
-    TCPX_RETURN_IF_ERROR(channel.barrier(data_deadline(bytes * next.transfers)));
+    TCPX_RETURN_IF_ERROR(channel.barrier(round_deadline(bytes)));
     RowUnderWay ignored;
     TCPX_RETURN_IF_ERROR(run_one(channel, bytes, next, next.timed ? row : ignored));
     TCPX_RETURN_IF_ERROR(compare(row));
@@ -303,14 +305,10 @@ PerfEnd::NextRound PerfEnd::next_round(uint64_t bytes, uint64_t warmed_up, uint6
   return {over ? 0 : slots, true};
 }
 
-Result<PerfEnd::NextRound> PerfEnd::agree_on_round(BootstrapChannel& channel, const NextRound& mine, uint64_t bytes) {
-  const uint32_t slots = slots_in(slot_room_, bytes);
-  const Parameters parameters = {{"transfers", std::to_string(mine.transfers)}, {"timed", mine.timed ? "1" : "0"}};
-  // The peer may still be receiving and comparing the round before.
-  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(parameters, {}, data_deadline(bytes * slots * 2)));
-  if (!is_server()) return mine;
+Result<PerfEnd::NextRound> PerfEnd::hear_round(BootstrapChannel& channel, uint64_t bytes) {
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.receive_parameters(round_deadline(bytes)));
   ParameterReader reader(theirs, "agree on a round");
-  const NextRound next{reader.number<uint32_t>("transfers", 0, slots), reader.flag("timed")};
+  const NextRound next{reader.number<uint32_t>("transfers", 0, slots_in(slot_room_, bytes)), reader.flag("timed")};
   return reader.status().is_ok() ? Result<NextRound>(next) : reader.status();
 }
 

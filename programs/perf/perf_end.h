@@ -58,6 +58,8 @@ class PerfEnd {
   /// One line about this end.
   std::string describe() const;
   Deadline data_deadline(uint64_t bytes) const;
+  /// For a peer that may still be comparing the round before, and fill for the next.
+  Deadline round_deadline(uint64_t bytes) const;
   EndSetup end_setup() const;
   RowSetup row_of(uint64_t bytes) const;
   Result<uint64_t> room_per_direction() const;
@@ -68,11 +70,10 @@ class PerfEnd {
   Status agree(BootstrapChannel& channel);
   Status take_peer(const Parameters& theirs);
   Status open(BootstrapChannel& channel);
-  Status make_end(BootstrapChannel& channel);
   Result<EndRow> measure(BootstrapChannel& channel, uint64_t bytes);
   Status run_rounds(BootstrapChannel& channel, uint64_t bytes, RowUnderWay& row);
   NextRound next_round(uint64_t bytes, uint64_t warmed_up, uint64_t timed, TimePoint timed_since) const;
-  Result<NextRound> agree_on_round(BootstrapChannel& channel, const NextRound& mine, uint64_t bytes);
+  Result<NextRound> hear_round(BootstrapChannel& channel, uint64_t bytes);
   Status run_one(BootstrapChannel& channel, uint64_t bytes, const NextRound& round, RowUnderWay& row);
   Status compare(RowUnderWay& row);
 
@@ -83,8 +84,9 @@ class PerfEnd {
   std::unique_ptr<Unpacker> unpacker_;
   std::unique_ptr<BenchEnd> end_;
   PipelineEnd* pipeline_ = nullptr;  // the same end where it is one
-  uint64_t largest_ = 0;             // transfer that both ends have room for
-  uint64_t slot_room_ = 0;           // for the slots of one direction, at the end that has less
+  int peer_gpu_ = 0;
+  uint64_t largest_ = 0;    // transfer that both ends have room for
+  uint64_t slot_room_ = 0;  // for the slots of one direction, at the end that has less
   TableHead head_;
   uint64_t round_ = 0;  // numbers the rounds of both ends alike
 };
