@@ -204,18 +204,13 @@ Status PerfEnd::take_peer(const Parameters& theirs) {
                    " has room for ", largest_, " in each direction (half of what is free)")};
   }
   head_ = {.version = TCPX_VERSION,
-           .layer = options_.layer,
-           .mode = options_.mode,
+           .asked = options_,
            .server = is_server() ? describe() : about,
            .client = is_server() ? about : describe(),
            .unpack = is_server() ? unpacker() : unpack_there,
            .nics = is_server() ? nics_ : words_of(nics),
            .channels = channels(),
-           .chunk_bytes = options_.pipeline.chunk_bytes,
            .longest_chunk_bytes = std::min(longest_chunk_bytes(), longest_chunk),
-           .warm_up = options_.warm_up,
-           .iterations = options_.iterations,
-           .duration = options_.duration,
            .verified = verified() && verified_there};
   return Status::ok();
 }

@@ -167,7 +167,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST(RowTable, ColumnsStandBelowTheirHeadings) {
-  TableHead head{.version = "1", .server = "s", .client = "c", .nics = {"eth1", "eth2"}, .channels = 2, .chunk_bytes = 4096};
+  TableHead head{.version = "1", .server = "s", .client = "c", .nics = {"eth1", "eth2"}, .channels = 2};
   const std::vector<std::string> lines = lines_of(table_head(head));
   const std::vector<std::string> row = lines_of(table_line(table_row()));
   ASSERT_EQ(row.size(), 1u);
@@ -181,7 +181,8 @@ TEST(RowTable, ColumnsStandBelowTheirHeadings) {
 }
 
 TEST(RowTable, LatencyHasItsTail) {
-  const TableHead head{.version = "1", .mode = Pattern::kPingPong, .server = "s", .client = "c", .nics = {"eth1", "eth2"}};
+  const TableHead head{
+      .version = "1", .asked = {.mode = Pattern::kPingPong}, .server = "s", .client = "c", .nics = {"eth1", "eth2"}};
   PerfRow row = table_row();
   row.mode = Pattern::kPingPong;
   row.p99 = 41.5;
@@ -223,7 +224,7 @@ PerfRow row_of(uint64_t bytes, double us) {
 }
 
 Report report_of(Pattern mode) {
-  const TableHead head{.version = "1", .mode = mode, .server = "s", .client = "c", .nics = {"eth1"}, .channels = 1};
+  const TableHead head{.version = "1", .asked = {.mode = mode}, .server = "s", .client = "c", .nics = {"eth1"}, .channels = 1};
   return make_perf_report(head, {row_of(4096, 100), row_of(8192, 100)}, "ncclNetPlugin_v7", {"a plugin"});
 }
 
