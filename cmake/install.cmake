@@ -42,8 +42,9 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/tcpx.pc.in ${PROJECT_BINARY_DIR}/tcpx.p
 install(FILES ${PROJECT_BINARY_DIR}/tcpx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # The tools have all of ours inside and need no libtcpx.so.
-install(TARGETS tcpx_doctor test_device_discovery test_tcpx_transfer test_tcpx_perf p2p_fullmesh
-  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS tcpx_doctor test_device_discovery test_tcpx_transfer tcpx_perf RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES ${PROJECT_BINARY_DIR}/programs/test_tcpx_perf ${PROJECT_BINARY_DIR}/programs/p2p_fullmesh
+  DESTINATION ${CMAKE_INSTALL_BINDIR})  # links to tcpx_perf
 
 tcpx_write_sbom(${PROJECT_BINARY_DIR}/tcpx.cdx.json)
 install(FILES ${PROJECT_BINARY_DIR}/tcpx.cdx.json DESTINATION ${CMAKE_INSTALL_DOCDIR})

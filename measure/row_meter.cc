@@ -150,12 +150,6 @@ Result<Measured> RowMeter::end_row() {
   return measured;
 }
 
-Result<Measured> RowMeter::measure(const RowSetup& row, const RowPlan& plan) {
-  TCPX_RETURN_IF_ERROR(begin_row(row, plan));
-  for (size_t i = 0; i < plan.samples; ++i) TCPX_RETURN_IF_ERROR(sample());
-  return end_row();
-}
-
 Result<EndPair::Answers> RowMeter::once(const RowSetup& row, uint64_t count) {
   TCPX_RETURN_IF_ERROR(allocate(row));
   Result<EndPair::Answers> answers = move(count);

@@ -51,10 +51,8 @@ class RowMeter {
   static Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup, std::pair<int, int> gpus,
                                                    const EnvironmentOverrides& overrides, const std::atomic<bool>& stop);
 
-  /// A mismatch is no error but part of the answer. @param row its seed is set here
-  Result<Measured> measure(const RowSetup& row, const RowPlan& plan);
-  /// The same in steps, so that several benches can take turns: warms up and finds out how many messages a sample takes; takes
-  /// one; says what came out.
+  /// A row in steps, so that several meters can take turns: warms up and finds out how many messages a sample takes; takes one;
+  /// says what came out, a mismatch included, which is no error. @param row its seed is set here
   Status begin_row(const RowSetup& row, const RowPlan& plan);
   Status sample();
   Result<Measured> end_row();

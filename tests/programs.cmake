@@ -62,7 +62,7 @@ tcpx_add_transfer_exit(usage_client_without_server 2 "HOST is required" client)
 tcpx_add_transfer_exit(no_such_gpu 77 "SKIPPED: --gpu 1000 asked for" loopback --gpu 1000)
 tcpx_add_transfer_exit(no_such_device 1 "FAILED: TCPX_E_INVALID_ARGUMENT" loopback --dev 1000)
 # The mesh, without a launcher: run_ranks.sh stands in for mpirun.
-set(_ranks ${CMAKE_CURRENT_SOURCE_DIR}/run_ranks.sh $<TARGET_FILE:p2p_fullmesh>)
+set(_ranks ${CMAKE_CURRENT_SOURCE_DIR}/run_ranks.sh ${PROJECT_BINARY_DIR}/tests/p2p_fullmesh)
 set(_small --memory host --size 1MiB --iters 3)
 tcpx_add_run(p2p_fullmesh.pairs loopback ${_ranks} 4 0 "PASSED: all 12 pairs" ${_small})
 tcpx_add_run(p2p_fullmesh.together loopback ${_ranks} 3 0 "PASSED: all 6 pairs" --size 300001 --iters 3 --together)
@@ -76,21 +76,21 @@ tcpx_add_run(p2p_fullmesh.rank_killed loopback env KILL_RANK=2 UCCL_TCPX_TIMEOUT
   ${_ranks} 4 1 "FAILED: TCPX_E_PEER_GONE: mesh: [0-9]* of 12 pairs measured" --size 4MiB --iters 20)
 tcpx_add_run(p2p_fullmesh.interrupted loopback env INTERRUPT=1
   ${_ranks} 4 143 "^interrupted: [0-9]* of 12 pairs measured" --size 4MiB --iters 20)
-tcpx_add_run(p2p_fullmesh.launcher_killed loopback ${CMAKE_CURRENT_SOURCE_DIR}/kill_launcher.sh $<TARGET_FILE:p2p_fullmesh>)
+tcpx_add_run(p2p_fullmesh.launcher_killed loopback ${CMAKE_CURRENT_SOURCE_DIR}/kill_launcher.sh ${PROJECT_BINARY_DIR}/tests/p2p_fullmesh)
 tcpx_add_run(p2p_fullmesh.rendezvous loopback env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo
   ${_ranks} 3 0 "PASSED: all 6 pairs" ${_small} --rendezvous localhost)
 tcpx_add_run(p2p_fullmesh.no_launcher host ${_exit} 1 "FAILED: TCPX_E_NOT_FOUND: .*no launcher started it"
   env -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE -u OMPI_COMM_WORLD_LOCAL_RANK -u PMI_RANK -u PMI_SIZE -u MPI_LOCALRANKID
-  -u SLURM_PROCID -u SLURM_NTASKS -u SLURM_LOCALID $<TARGET_FILE:p2p_fullmesh>)
+  -u SLURM_PROCID -u SLURM_NTASKS -u SLURM_LOCALID ${PROJECT_BINARY_DIR}/tests/p2p_fullmesh)
 tcpx_add_run(p2p_fullmesh.no_such_shift host env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0
-  ${_exit} 1 "FAILED: TCPX_E_INVALID_ARGUMENT: plan mesh: a shift of 4" $<TARGET_FILE:p2p_fullmesh> --mode permutation --shift 4)
-tcpx_add_run(p2p_fullmesh.usage host ${_exit} 2 "--size" $<TARGET_FILE:p2p_fullmesh> --size 12x)
-tcpx_add_run(p2p_fullmesh.usage_plot host ${_exit} 2 "--plot: .*scripts/plot.py run.json" $<TARGET_FILE:p2p_fullmesh> --plot mesh.svg)
-tcpx_add_run(p2p_fullmesh.usage_too_much host ${_exit} 2 "--size times --iters" $<TARGET_FILE:p2p_fullmesh> --size 1GiB)
-tcpx_add_run(p2p_fullmesh.help host ${_exit} 0 "Exit code:" $<TARGET_FILE:p2p_fullmesh> --help)
+  ${_exit} 1 "FAILED: TCPX_E_INVALID_ARGUMENT: plan mesh: a shift of 4" ${PROJECT_BINARY_DIR}/tests/p2p_fullmesh --mode permutation --shift 4)
+tcpx_add_run(p2p_fullmesh.usage host ${_exit} 2 "--size" ${PROJECT_BINARY_DIR}/tests/p2p_fullmesh --size 12x)
+tcpx_add_run(p2p_fullmesh.usage_plot host ${_exit} 2 "--plot: .*scripts/plot.py run.json" ${PROJECT_BINARY_DIR}/tests/p2p_fullmesh --plot mesh.svg)
+tcpx_add_run(p2p_fullmesh.usage_too_much host ${_exit} 2 "--size times --iters" ${PROJECT_BINARY_DIR}/tests/p2p_fullmesh --size 1GiB)
+tcpx_add_run(p2p_fullmesh.help host ${_exit} 0 "Exit code:" ${PROJECT_BINARY_DIR}/tests/p2p_fullmesh --help)
 # And with one, where it is installed.
 find_program(TCPX_MPIRUN mpirun)
-tcpx_add_run(p2p_fullmesh.mpirun loopback ${CMAKE_CURRENT_SOURCE_DIR}/run_mpirun.sh "${TCPX_MPIRUN}" $<TARGET_FILE:p2p_fullmesh> 4 0
+tcpx_add_run(p2p_fullmesh.mpirun loopback ${CMAKE_CURRENT_SOURCE_DIR}/run_mpirun.sh "${TCPX_MPIRUN}" ${PROJECT_BINARY_DIR}/tests/p2p_fullmesh 4 0
   "PASSED: all 12 pairs" ${_small})
 
 set(_run_p2p_fullmesh ${PROJECT_SOURCE_DIR}/run_p2p_fullmesh.sh)
@@ -112,9 +112,9 @@ foreach(program IN ITEMS test_tcpx_perf test_tcpx_transfer test_connection test_
   endif()
   foreach(variable IN ITEMS UCCL_TCPX_DEBUG UCCL_TCPX_LOG_LEVEL)
     add_test(NAME ${program}.bad_${variable} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh 1
-      "FAILED: TCPX_E_BAD_CONFIG: .*${variable}" $<TARGET_FILE:${program}> ${_role})
+      "FAILED: TCPX_E_BAD_CONFIG: .*${variable}" ${PROJECT_BINARY_DIR}/tests/${program} ${_role})
     add_test(NAME ${program}.help_with_bad_${variable} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh 0
-      "Exit code:" $<TARGET_FILE:${program}> --help)
+      "Exit code:" ${PROJECT_BINARY_DIR}/tests/${program} --help)
     set_tests_properties(${program}.bad_${variable} ${program}.help_with_bad_${variable} PROPERTIES
       LABELS host TIMEOUT 60 ENVIRONMENT ${variable}=2)
   endforeach()
@@ -135,9 +135,9 @@ function(tcpx_add_netns_test name)
 endfunction()
 set(_netns ${CMAKE_CURRENT_SOURCE_DIR}/netns)
 tcpx_add_netns_test(two_clusters ${_netns}/two_clusters.sh)
-tcpx_add_netns_test(nic_down ${_netns}/nic_down.sh $<TARGET_FILE:test_tcpx_perf>)
+tcpx_add_netns_test(nic_down ${_netns}/nic_down.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf)
 if(NOT TCPX_SANITIZE)  # it compares rates
-  tcpx_add_netns_test(shares ${_netns}/shares.sh $<TARGET_FILE:test_tcpx_perf>)
+  tcpx_add_netns_test(shares ${_netns}/shares.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf)
 endif()
 tcpx_add_netns_test(transfer ${_netns}/transfer.sh $<TARGET_FILE:test_tcpx_transfer>)
 add_executable(netns_meet ${CMAKE_CURRENT_SOURCE_DIR}/netns/meet.cc)
@@ -156,6 +156,14 @@ tcpx_add_run(netns.usage_no_command host ${_exit} 2 "which command" ${_netns}/cl
 tcpx_add_run(netns.usage_no_such_host host ${_exit} 2 "no host .c.:" ${_netns}/cluster.sh nic-down c 1)
 tcpx_add_run(netns.usage_no_such_rail host ${_exit} 2 "no rail .5.:" ${_netns}/cluster.sh nic-up a 5)
 tcpx_add_run(netns.usage_bad_id host ${_exit} 2 "TCPX_NETNS_ID" env TCPX_NETNS_ID=../x ${_netns}/cluster.sh up)
+# One program, by the names that lead to it and by its words.
+foreach(part IN ITEMS "mesh Started.once.per.rank" "plugin the.software.plugin.moves" "endpoint endpoints.of.two.processes" "loopback both.ends.on.this.machine")
+  separate_arguments(part)
+  list(GET part 0 word)
+  list(GET part 1 says)
+  tcpx_add_run(tcpx_perf.${word} host ${_exit} 0 "${says}" ${PROJECT_BINARY_DIR}/programs/tcpx_perf ${word} --help)
+endforeach()
+tcpx_add_run(tcpx_perf.ends loopback ${_exit} 0 "PASSED: all bytes" ${PROJECT_BINARY_DIR}/programs/tcpx_perf endpoint --quick --only bulk)
 # tcpx_add_perf_test(NAME COMMAND...)
 function(tcpx_add_perf_test name)
   add_test(NAME perf.${name} COMMAND ${ARGN})
@@ -163,11 +171,11 @@ function(tcpx_add_perf_test name)
 endfunction()
 # tcpx_add_perf_exit(NAME CODE PATTERN ARGUMENT...): a loopback run ends with CODE and prints PATTERN.
 function(tcpx_add_perf_exit name code pattern)
-  tcpx_add_perf_test(${name} ${_exit} ${code} ${pattern} $<TARGET_FILE:test_tcpx_perf> loopback ${ARGN})
+  tcpx_add_perf_test(${name} ${_exit} ${code} ${pattern} ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf loopback ${ARGN})
 endfunction()
 if(NOT TCPX_HAVE_CUDA)
   tcpx_add_perf_test(kernel_needs_no_client
-    ${_exit} 1 "FAILED: TCPX_E_UNSUPPORTED: make unpacker" $<TARGET_FILE:test_tcpx_perf> server 0 --port 0 --unpack kernel)
+    ${_exit} 1 "FAILED: TCPX_E_UNSUPPORTED: make unpacker" ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf server 0 --port 0 --unpack kernel)
 endif()
 set(_row " 1048576  *3 .* 0$")
 tcpx_add_perf_exit(host_memory 0 ${_row} -b 1K -e 1M -f 32 -n 3 --memory host)
@@ -202,15 +210,28 @@ tcpx_add_perf_exit(usage_chunk 2 "--chunk" --chunk 8M)
 tcpx_add_perf_exit(usage_channels 2 "--channels" --channels 17)
 tcpx_add_perf_exit(usage_plot 2 "--plot: .*scripts/plot.py run.json" --plot run.svg --json run.json)
 tcpx_add_perf_exit(usage_modes 2 "excludes" --latency --bidirectional)
-tcpx_add_perf_test(usage_no_role ${_exit} 2 "subcommand is required" $<TARGET_FILE:test_tcpx_perf> -b 1M)
-tcpx_add_perf_test(two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 0 -b 1M -e 4M -n 3)
-set(_both ${CMAKE_CURRENT_SOURCE_DIR}/both_ends_say.sh)
-set(_perf $<TARGET_FILE:test_tcpx_perf>)
-tcpx_add_perf_test(sizes_differ ${_both} "TCPX_E_MISMATCH.*last size" ${_perf} -b 1M -- -b 1M -e 2M)
-tcpx_add_perf_test(iterations_differ ${_both} "TCPX_E_MISMATCH.*iterations" ${_perf} -b 1M -n 3 -- -b 1M -n 4)
-tcpx_add_perf_test(modes_differ ${_both} "TCPX_E_MISMATCH.*mode" ${_perf} -b 1M --latency -- -b 1M)
-tcpx_add_perf_test(channels_differ ${_both} "TCPX_E_MISMATCH.*channels" ${_perf} -b 1M --channels 2 -- -b 1M)
-tcpx_add_perf_test(chunks_differ ${_both} "TCPX_E_MISMATCH.*chunk bytes" ${_perf} -b 1M -- -b 1M --chunk 4096)
+tcpx_add_perf_test(usage_no_role ${_exit} 2 "subcommand is required" ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf -b 1M)
+tcpx_add_perf_test(two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf 0 -b 1M -e 4M -n 3)
+set(_perf ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf)
+# tcpx_add_perf_request(NAME PATTERN [ARGUMENT of the server...] -- ARGUMENT of the client...): both pass, and one of them says PATTERN.
+function(tcpx_add_perf_request name pattern)
+  tcpx_add_perf_test(request_${name} ${_exit} 0 "${pattern}" ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh ${_perf} 0 ${ARGN})
+endfunction()
+tcpx_add_perf_request(alone " 1048576  *3 .* 0$" -- -b 1K -e 1M -f 1024 -n 3 -w 1)
+tcpx_add_perf_request(latency "^# .*there and back" -- -b 8 -n 3 --latency)
+tcpx_add_perf_request(bidirectional "^# .*both ways" -- -b 1M -n 3 --bidirectional --channels 2 --window 7)
+tcpx_add_perf_request(duration "timed ones for 0.200 s" -- -b 64K --duration 0.2)
+tcpx_add_perf_request(memory "^# server: .* host memory, window 9$" -- -b 64K -n 3 --memory host --window 9)
+tcpx_add_perf_request(chunks "chunks of 65537 bytes, tag" -- -b 1M -n 3 --chunk 65537)
+foreach(layer IN ITEMS tcp plugin endpoint)
+  tcpx_add_perf_request(layer_${layer} "^# .*layer ${layer}: " -- -b 1M -n 3 --layer ${layer})
+endforeach()
+tcpx_add_perf_test(request_no_room ${_exit} 0 "EXHAUSTED: .*1099511627776 bytes.* has room for"
+  ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh ${_perf} 1 -- -b 1T --memory host)
+tcpx_add_perf_request(sizes_differ "^# the client decides: --max-bytes 2097152 (here 1048576)$" -b 1M -e 1M -- -b 1M -e 2M)
+tcpx_add_perf_request(modes_differ "^# the client decides: --iters 4 (here 3), --latency 0 (here 1)$" -n 3 --latency -- -b 1M -n 4)
+tcpx_add_perf_request(channels_differ "^# the client decides: --channels 1 (here 2)$" -b 1M --channels 2 -- -b 1M --channels 1)
+tcpx_add_perf_request(layers_differ "^# the client decides: --layer plugin (here tcp)$" --layer tcp -- --layer plugin -b 1M)
 tcpx_add_perf_test(interrupted ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_perf.sh ${_perf} interrupt)
 tcpx_add_perf_test(killed ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_perf.sh ${_perf} kill)
 tcpx_add_perf_test(server_hangs ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_perf.sh ${_perf} hang)
@@ -246,7 +267,7 @@ foreach(layer IN ITEMS tcp plugin endpoint)
   tcpx_add_perf_exit(layer_${layer} 0 " 1048576  *7 .* 0$" --layer ${layer} -b 1K -e 1M -f 32 -n 7)
   tcpx_add_perf_exit(layer_${layer}_says_so 0 "^# .*layer ${layer}: " --layer ${layer} -b 1 -n 100)
   tcpx_add_perf_exit(layer_${layer}_latency 0 " 8  *200 .* 0$" --layer ${layer} --latency -b 8 -n 200)
-  tcpx_add_perf_test(layer_${layer}_two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 0
+  tcpx_add_perf_test(layer_${layer}_two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf 0
     --layer ${layer} -b 300001 -e 3M -n 3)
   tcpx_add_perf_exit(layer_${layer}_one_direction 2 "--bidirectional: not for --layer ${layer}" --layer ${layer} --bidirectional)
 endforeach()
@@ -255,9 +276,7 @@ tcpx_add_perf_exit(layer_by_time 0 "PASSED: every byte" --layer endpoint -b 64K 
 tcpx_add_perf_exit(layer_endpoint_over_tcp 0 "PASSED: every byte" --layer endpoint --local off -b 1M -n 5)
 tcpx_add_perf_exit(layer_pipeline_is_not_local 2 "--local: not for --layer pipeline" --local off)
 tcpx_add_perf_exit(layer_unknown 2 "--layer" --layer sockets)
-tcpx_add_perf_test(layers_differ ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 1
-  --layer tcp -b 1M -- --layer plugin -b 1M)
-tcpx_add_netns_test(layers ${_netns}/layers.sh $<TARGET_FILE:test_tcpx_perf>)
+tcpx_add_netns_test(layers ${_netns}/layers.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf)
 
 # Errors that help
 tcpx_add_perf_exit(help_line 1 "^help: .* See docs/troubleshooting.md#TCPX_E_NOT_FOUND$" -b 1M)
@@ -317,7 +336,7 @@ tcpx_add_run(doctor.peer_malformed host ${_exit} 64 "--peer" $<TARGET_FILE:tcpx_
 tcpx_add_transfer_exit(gpu_0_is_the_default 0 "SUCCESS: Payload matches expected string" loopback --gpu 0)
 tcpx_add_transfer_exit(gpu_0_needs_no_gpu 0 "PASSED" loopback --gpu 0 --bytes 1M)
 tcpx_add_perf_exit(gpu_0_is_the_default 0 "PASSED: every byte" 0 -b 1M -n 3)
-tcpx_add_perf_test(gpu_0_two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 0 0 -b 1M -n 3)
+tcpx_add_perf_test(gpu_0_two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf 0 0 -b 1M -n 3)
 # Every variable of docs/env.md is checked, even one that a program does not read.
 foreach(variable IN ITEMS UCCL_TCPX_CHUNK_BYTES UCCL_TCPX_SEND_WINDOW UCCL_TCPX_RECV_WINDOW UCCL_TCPX_NUM_CHANNELS UCCL_TCPX_FAILOVER
   UCCL_TCPX_OP_TIMEOUT_MS UCCL_TCPX_INLINE_BYTES UCCL_TCPX_MAX_PEER_BYTES UCCL_TCPX_UNPACK_IMPL UCCL_TCPX_UNPACK_BLOCKS UCCL_TCPX_LAUNCH_DEBUG UCCL_TCPX_PERF_SIZE
@@ -409,7 +428,7 @@ tcpx_add_run(interrupt.transfer_client loopback ${_interrupt} INT "connecting to
 tcpx_add_run(interrupt.transfer loopback ${_interrupt} INT "9. receiving" $<TARGET_FILE:test_tcpx_transfer> loopback --bytes 4M --iterations 100000)
 tcpx_add_run(interrupt.connection_server loopback ${_interrupt} INT ${_waits} $<TARGET_FILE:test_connection> server --port 0)
 tcpx_add_run(interrupt.connection_client loopback ${_interrupt} INT "looking for" $<TARGET_FILE:test_connection> client 127.0.0.1 --port 1)
-tcpx_add_run(interrupt.perf_server loopback ${_interrupt} TERM ${_waits} $<TARGET_FILE:test_tcpx_perf> server --port 0)
+tcpx_add_run(interrupt.perf_server loopback ${_interrupt} TERM ${_waits} ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf server --port 0)
 tcpx_add_run(interrupt.doctor loopback ${_interrupt} INT "^network" $<TARGET_FILE:tcpx_doctor> --only network,selftest
   --selftest-bytes 1073741824)
 
@@ -418,19 +437,19 @@ if(TCPX_HAVE_CUDA)
   tcpx_add_run(bench_unpack.help host ${_exit} 0 "Exit code: 0 done" $<TARGET_FILE:bench_unpack> --help)
   tcpx_add_run(bench_unpack.usage host ${_exit} 2 "--bytes" $<TARGET_FILE:bench_unpack> --bytes 12x)
 endif()
-tcpx_add_run(bench_endpoint.help host ${_exit} 0 "Exit code: 0 done" $<TARGET_FILE:bench_endpoint> --help)
-tcpx_add_run(bench_endpoint.usage host ${_exit} 2 "--only" $<TARGET_FILE:bench_endpoint> --only speed)
-tcpx_add_run(bench_endpoint.quick loopback ${_exit} 0 "PASSED: all bytes" $<TARGET_FILE:bench_endpoint> --quick)
-tcpx_add_run(interrupt.bench_endpoint loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt.sh INT "Bulk, 1 MiB" $<TARGET_FILE:bench_endpoint> --nccl off)
-tcpx_add_run(bench_soft_plugin.help host ${_exit} 0 "Exit code: 0 done" $<TARGET_FILE:bench_soft_plugin> --help)
-tcpx_add_run(bench_soft_plugin.usage host ${_exit} 2 "--sizes" $<TARGET_FILE:bench_soft_plugin> --sizes 12x)
-tcpx_add_run(bench_soft_plugin.usage_chart host ${_exit} 2 "--chart: .*scripts/plot.py run.json" $<TARGET_FILE:bench_soft_plugin> --chart soft.svg)
-tcpx_add_run(bench_soft_plugin.quick_host loopback ${_exit} 0 "PASSED: all bytes" $<TARGET_FILE:bench_soft_plugin> --quick --memory host)
-tcpx_add_run(bench_soft_plugin.quick_long loopback ${_exit} 0 "PASSED: all bytes" $<TARGET_FILE:bench_soft_plugin> --quick --long
+tcpx_add_run(bench_endpoint.help host ${_exit} 0 "Exit code: 0 done" ${PROJECT_BINARY_DIR}/bench/bench_endpoint --help)
+tcpx_add_run(bench_endpoint.usage host ${_exit} 2 "--only" ${PROJECT_BINARY_DIR}/bench/bench_endpoint --only speed)
+tcpx_add_run(bench_endpoint.quick loopback ${_exit} 0 "PASSED: all bytes" ${PROJECT_BINARY_DIR}/bench/bench_endpoint --quick)
+tcpx_add_run(interrupt.bench_endpoint loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt.sh INT "Bulk, 1 MiB" ${PROJECT_BINARY_DIR}/bench/bench_endpoint --nccl off)
+tcpx_add_run(bench_soft_plugin.help host ${_exit} 0 "Exit code: 0 done" ${PROJECT_BINARY_DIR}/bench/bench_soft_plugin --help)
+tcpx_add_run(bench_soft_plugin.usage host ${_exit} 2 "--sizes" ${PROJECT_BINARY_DIR}/bench/bench_soft_plugin --sizes 12x)
+tcpx_add_run(bench_soft_plugin.usage_chart host ${_exit} 2 "--chart: .*scripts/plot.py run.json" ${PROJECT_BINARY_DIR}/bench/bench_soft_plugin --chart soft.svg)
+tcpx_add_run(bench_soft_plugin.quick_host loopback ${_exit} 0 "PASSED: all bytes" ${PROJECT_BINARY_DIR}/bench/bench_soft_plugin --quick --memory host)
+tcpx_add_run(bench_soft_plugin.quick_long loopback ${_exit} 0 "PASSED: all bytes" ${PROJECT_BINARY_DIR}/bench/bench_soft_plugin --quick --long
   --memory host,gpu --unpack host)
-tcpx_add_run(bench_soft_plugin.quick_gpu loopback ${_exit} 0 "PASSED: all bytes" $<TARGET_FILE:bench_soft_plugin> --quick --memory gpu
+tcpx_add_run(bench_soft_plugin.quick_gpu loopback ${_exit} 0 "PASSED: all bytes" ${PROJECT_BINARY_DIR}/bench/bench_soft_plugin --quick --memory gpu
   --plugin $<TARGET_FILE:tcpx_soft_plugin>)
-tcpx_add_run(interrupt.bench_soft_plugin loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt.sh INT "raw TCP" $<TARGET_FILE:bench_soft_plugin>
+tcpx_add_run(interrupt.bench_soft_plugin loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt.sh INT "raw TCP" ${PROJECT_BINARY_DIR}/bench/bench_soft_plugin
   --memory host --nccl off)
 tcpx_add_run(bench_soft_plugin.no_such_plugin host ${_exit} 1 "FAILED: TCPX_E_NOT_FOUND: .*ing end: load net plugin"
-  $<TARGET_FILE:bench_soft_plugin> --quick --plugin /no/such/plugin.so)
+  ${PROJECT_BINARY_DIR}/bench/bench_soft_plugin --quick --plugin /no/such/plugin.so)

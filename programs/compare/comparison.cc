@@ -1,13 +1,12 @@
 #include "programs/compare/comparison.h"
 
 #include <cstdio>
-#include <cstdlib>
-#include <string_view>
 
 #include "base/environment.h"
 #include "base/text.h"
 #include "base/usable_cores.h"
 #include "device/gpu_presence.h"
+#include "measure/plain_text.h"
 #include "programs/compare/nccl.h"
 #include "programs/program.h"
 #include "programs/unpack/gpu_description.h"
@@ -50,6 +49,33 @@ void Comparison::say(const std::string& line) const {
 
 void Comparison::compared(const std::string& who, const Measured& measured) {
   if (mismatch_.empty() && !measured.verified()) mismatch_ = concat(who, ": ", measured.mismatch);
+}
+
+Status Comparison::measure(const std::vector<Contender>& contenders) {
+  const auto each = [&](auto step) -> Status {
+    for (const Contender& one : contenders) {
+      const Status status = step(one);
+      if (status.is_ok()) continue;
+      const std::string who = concat(one.name, ", ", size_text(one.row.message_bytes), ": ", status.operation());
+      return {status.code(), who, status.detail(), status.domain(), status.native()};
+    }
+    return Status::ok();
+  };
+  TCPX_RETURN_IF_ERROR(each([&](const Contender& one) { return one.meter.begin_row(one.row, row_); }));
+  for (size_t sample = 0; sample < row_.samples; ++sample) {
+    TCPX_RETURN_IF_ERROR(each([](const Contender& one) { return one.meter.sample(); }));
+  }
+  return each([&](const Contender& one) -> Status {
+    TCPX_ASSIGN_OR_RETURN(const Measured measured, one.meter.end_row());
+    const bool one_way = one.row.pattern == Pattern::kOneWay;
+    const std::string what =
+        concat(one.name, ", ", size_text(one.row.message_bytes), one_way ? " one way" : " half a round trip");
+    say(concat(what, ": ", format_measured(measured.summary.median), one_way ? " GB/s" : " us",
+               measured.verified() ? "" : ", WRONG BYTES"));
+    compared(what, measured);
+    one.measured[one.key] = measured;
+    return Status::ok();
+  });
 }
 
 Result<std::unique_ptr<RowMeter>> Comparison::connect(const EndSetup& setup, EnvironmentOverrides overrides) const {
@@ -129,13 +155,8 @@ int Comparison::finish(const Status& measured) const {
   return programs::passed("all bytes that were compared are right");
 }
 
-Status said_of(const std::string& what, const Status& status) {
-  return {status.code(), concat(what, ": ", status.operation()), status.detail(), status.domain(), status.native()};
-}
-
 int comparison_main(CLI::App& app, int argc, char** argv, int row_milliseconds,
                     const std::function<Status(Comparison&)>& measure) {
-  if (argc == 3 && std::string_view(argv[1]) == kEndArgument) return run_end(std::atoi(argv[2]));
   ComparisonOptions options(row_milliseconds);
   options.declare(app);
   int exit_code = programs::kExitPassed;

@@ -17,6 +17,8 @@
 
 namespace tcpx {
 
+inline constexpr unsigned kManyCores = 16;  ///< from so many on, several channels are worth their threads
+
 /// The common part of their command lines.
 struct ComparisonOptions {
   /// @param row_milliseconds default time of a row
@@ -30,6 +32,15 @@ struct ComparisonOptions {
   std::string nccl_script;  ///< path of bandwidth.py
   bool quick = false;       ///< little of everything, without NCCL: does it work?
   std::string json;         ///< file to write; "": none
+};
+
+/// A mover of messages, connected, and its messages of a row.
+struct Contender {
+  std::string name;  ///< "gpu, 4 sockets"
+  RowMeter& meter;
+  RowSetup row;
+  MeasuredBy& measured;  ///< gets what came out, under `key`
+  uint64_t key;
 };
 
 /// One run of a program. One thread.
@@ -50,6 +61,8 @@ class Comparison {
   /// A parameter of the report, be it an omission and its reason.
   void note(const std::string& name, const std::string& text) { report_.parameters[name] = text; }
 
+  /// One row of each, sample by sample in turns, so that any other load on the machine weighs on all alike. Says what came out.
+  Status measure(const std::vector<Contender>& contenders);
   /// Takes note of a row that is done: of wrong bytes the first are told in the end. @param who "gpu, 4 sockets, 4 KiB one way"
   void compared(const std::string& who, const Measured& measured);
   /// "" when all bytes that were compared are right.
@@ -77,10 +90,7 @@ class Comparison {
   std::string mismatch_;
 };
 
-/// `status` with `what` in front of its operation.
-Status said_of(const std::string& what, const Status& status);
-
-/// The main of both programs, which are also the ends that they start. @param app has what this one takes more than the other
+/// The main of both. @param app has what this one takes more than the other
 int comparison_main(CLI::App& app, int argc, char** argv, int row_milliseconds,
                     const std::function<Status(Comparison&)>& measure);
 

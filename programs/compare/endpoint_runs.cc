@@ -1,4 +1,4 @@
-#include "programs/compare/endpoint_runs.h"
+#include "programs/compare/runs.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,13 +11,12 @@
 namespace tcpx {
 namespace {
 
-constexpr unsigned kManyCores = 16;
 constexpr uint32_t kChannelsOfManyCores = 4;
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int32_t kMostInline = 65536;
 constexpr uint64_t kMemcpyBytes = 256 * kMiB;
 
-constexpr char kAbout[] =
+constexpr char kEndpointAbout[] =
     "Endpoints of two processes over the software plugin on loopback, from GPU to GPU where there are any. Each column is "
     "two fresh processes; the columns of a table take turns sample by sample, and ratios are those of medians. All received "
     "messages that no later one has overwritten are compared after every sample. GB/s: message bytes, counted once, from the "
@@ -73,7 +72,7 @@ class EndpointRuns {
 
  private:
   /// A column: the mover of messages, and its method.
-  struct Contender {
+  struct Mover {
     std::string name;
     EndSetup setup;
     RowSetup row;
@@ -83,7 +82,7 @@ class EndpointRuns {
     std::string title;
     Show show = Show::kRate;
     std::vector<uint64_t> sizes;
-    std::vector<Contender> contenders;
+    std::vector<Mover> contenders;
     std::vector<std::pair<std::string, std::string>> ratios;  ///< of two columns
     std::string other;     ///< one more column, of what others take, in the same unit; "": none
     MeasuredBy by_others;  ///< by message
@@ -98,7 +97,6 @@ class EndpointRuns {
   Status peers();
   Status memory();
   Status compare(const Section& section);
-  Result<Row> row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<RowMeter>>& benches);
   Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup) const { return comparison_.connect(setup, overrides_); }
   EndSetup endpoint(MemoryType memory) const;
   MemoryType best_memory() const { return comparison_.has_gpu() ? MemoryType::kCuda : MemoryType::kHost; }
@@ -196,7 +194,7 @@ Status EndpointRuns::latency() {
   std::erase(with_bytes, 0);
   section.by_others = best_of(comparison_.run_nccl({kMiB}, with_bytes), &MeasuredRun::ping_pong, false);
   if (!section.by_others.empty()) section.other = "NCCL";
-  for (const Contender& contender : section.contenders) section.ratios.emplace_back(contender.name, "NCCL");
+  for (const Mover& contender : section.contenders) section.ratios.emplace_back(contender.name, "NCCL");
   return compare(section);
 }
 
@@ -213,7 +211,7 @@ Status EndpointRuns::small() {
 Status EndpointRuns::one_at_a_time() {
   const EndSetup setup = endpoint(best_memory());
   const auto alone = [&](const std::string& name, Verb verb, uint64_t range_bytes = 0) {
-    return Contender{name, setup, operation(verb, range_bytes, 1)};
+    return Mover{name, setup, operation(verb, range_bytes, 1)};
   };
   TCPX_RETURN_IF_ERROR(compare({.title = "One short operation at a time",
                                 .show = Show::kThousandMessages,
@@ -318,57 +316,41 @@ Status EndpointRuns::memory() {
   return Status::ok();
 }
 
-Result<Row> EndpointRuns::row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<RowMeter>>& benches) {
-  const auto each = [&](auto step) -> Status {
-    for (size_t i = 0; i < benches.size(); ++i) {
-      const Status status = step(i);
-      if (!status.is_ok())
-        return said_of(concat(section.title, ", ", section.contenders[i].name, ", ", size_text(bytes)), status);
-    }
-    return Status::ok();
-  };
-  TCPX_RETURN_IF_ERROR(each([&](size_t i) {
-    RowSetup row = section.contenders[i].row;
-    row.message_bytes = bytes;
-    return benches[i]->begin_row(row, comparison_.row());
-  }));
-  for (size_t sample = 0; sample < comparison_.row().samples; ++sample) {
-    TCPX_RETURN_IF_ERROR(each([&](size_t i) { return benches[i]->sample(); }));
-  }
-  Row row{.name = size_text(bytes), .cells = {static_cast<double>(bytes)}, .verified = true};
-  TCPX_RETURN_IF_ERROR(each([&](size_t i) {
-    TCPX_ASSIGN_OR_RETURN(const Measured measured, benches[i]->end_row());
-    Summary summary = measured.summary;
-    const double scale = section.show == Show::kThousandMessages ? 1e6 / static_cast<double>(bytes) : 1;
-    for (double* const value : {&summary.min, &summary.median, &summary.max}) *value *= scale;
-    row.cells.push_back(summary);
-    row.verified &= measured.verified();
-    comparison_.compared(concat(section.title, ", ", section.contenders[i].name, ", ", row.name), measured);
-    return Status::ok();
-  }));
-  return row;
-}
-
 Status EndpointRuns::compare(const Section& section) {
   constexpr const char* kUnits[] = {"GB/s", "us", "1000/s"};
+  const char* const unit = kUnits[static_cast<size_t>(section.show)];
   Table table{.title = section.title, .row_heading = "message", .columns = {{"bytes", "B"}}, .rows = {}};
   std::vector<std::unique_ptr<RowMeter>> benches;
-  for (const Contender& contender : section.contenders) {
-    TCPX_ASSIGN_OR_RETURN(auto bench, connect(contender.setup));
-    benches.push_back(std::move(bench));
-    table.columns.push_back({contender.name, kUnits[static_cast<size_t>(section.show)]});
+  std::vector<MeasuredBy> columns(section.contenders.size());
+  for (const Mover& mover : section.contenders) {
+    TCPX_ASSIGN_OR_RETURN(benches.emplace_back(), connect(mover.setup));
+    table.columns.push_back({mover.name, unit});
   }
-  if (!section.other.empty()) table.columns.push_back({section.other, kUnits[static_cast<size_t>(section.show)]});
+  if (!section.other.empty()) {
+    columns.push_back(section.by_others);
+    table.columns.push_back({section.other, unit});
+  }
   Status status;
   for (const uint64_t bytes : section.sizes) {
-    Result<Row> measured = row(section, bytes, benches);
-    status = measured.status();
-    if (!status.is_ok()) break;
-    if (!section.other.empty()) {
-      const auto found = section.by_others.find(bytes);
-      measured->cells.push_back(found == section.by_others.end() ? Cell() : Cell(found->second.summary));
+    std::vector<Contender> contenders;
+    for (size_t i = 0; i < benches.size(); ++i) {
+      const Mover& mover = section.contenders[i];
+      contenders.push_back({concat(section.title, ", ", mover.name), *benches[i], mover.row, columns[i], bytes});
+      contenders.back().row.message_bytes = bytes;
     }
-    table.rows.push_back(std::move(*measured));
+    status = comparison_.measure(contenders);
+    if (!status.is_ok()) break;
+    Row& row = table.rows.emplace_back(Row{size_text(bytes), {static_cast<double>(bytes)}, true});
+    for (const MeasuredBy& column : columns) {
+      const auto found = column.find(bytes);
+      Cell& cell = row.cells.emplace_back();
+      if (found == column.end()) continue;
+      Summary summary = found->second.summary;
+      const double scale = section.show == Show::kThousandMessages ? 1e6 / static_cast<double>(bytes) : 1;
+      for (double* const value : {&summary.min, &summary.median, &summary.max}) *value *= scale;
+      cell = summary;
+      row.verified &= found->second.verified();
+    }
     comparison_.say(concat(section.title, ", ", size_text(bytes), ": done"));
   }
   for (const auto& [over, under] : section.ratios) add_ratio_column(table, over, under);
@@ -384,7 +366,7 @@ Status run_endpoint(EndpointRunOptions options, Comparison& comparison) {
   TCPX_ASSIGN_OR_RETURN(const PipelineSettings settings, PipelineSettings::from_environment());
   if (comparison.quick()) options.peers = std::min(options.peers, 4u);
   comparison.report().key = "bench_endpoint";
-  comparison.report().about = kAbout;
+  comparison.report().about = kEndpointAbout;
   return EndpointRuns(std::move(options), settings, comparison).run();
 }
 

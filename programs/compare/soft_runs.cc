@@ -1,4 +1,4 @@
-#include "programs/compare/soft_runs.h"
+#include "programs/compare/runs.h"
 
 #include <algorithm>
 
@@ -7,7 +7,6 @@
 #include "base/usable_cores.h"
 #include "device/gpu_presence.h"
 #include "measure/message_plan.h"
-#include "measure/plain_text.h"
 #include "measure/resources.h"
 #include "net/soft/wire.h"
 #include "programs/compare/soft_report.h"
@@ -20,7 +19,6 @@ constexpr uint64_t kRawWriteBytes = 512 << 10;
 constexpr uint64_t kLeastRawMessageBytes = 4 << 20;
 constexpr uint64_t kLongChunkBytes = 512 << 10;
 constexpr uint64_t kLargestPingPong = 1 << 20;
-constexpr unsigned kManyCores = 16;
 
 std::string counted(uint32_t count, const char* what) {
   return concat(count, " ", what, count == 1 ? "" : "s");
@@ -47,7 +45,7 @@ std::optional<EnvironmentOverrides> overrides_for(uint32_t sockets) {
                               {environment_info(Variable::kSocketNthreads).name, concat(factors->threads)}};
 }
 
-constexpr char kAbout[] =
+constexpr char kSoftAbout[] =
     "Two processes of this machine, connected over loopback TCP by one connection of the plugin each way. They drive its "
     "version 7 table as a consumer of the ABI does: messages cut into requests, up to 16 outstanding, receives posted ahead; "
     "with GPU memory every message is gathered into its place before its request is consumed. One way: messages back to "
@@ -57,8 +55,8 @@ constexpr char kAbout[] =
     "TCP: blocking writes and reads of one thread per stream and end, each stream over the same bytes again and again (in "
     "cache), or over its share of a message larger than most caches; the first is the ceiling of small messages, the second "
     "of large ones. Its ping-pong polls. Pipeline: the same messages as transfers of the library, several submitted ahead, "
-    "polled in the same way, in chunks as large as the requests of the bare plugin; they take turns row by row, and the "
-    "ratio is that of the medians. With several channels a connection of the pipeline goes over as many connections of the "
+    "polled in the same way, in chunks as large as the requests of the bare plugin; they take turns sample by sample, and "
+    "the ratio is that of the medians. With several channels a connection of the pipeline goes over as many connections of the "
     "plugin, which share the data sockets of the row evenly. Long transfers: one after the other; more memory in core is "
     "what both processes have grown by from before the first message of the row, whose memory is in use by then, to after "
     "the last. NCCL: send and recv of PyTorch over its own socket transport between the two GPUs, peer access and shared "
@@ -86,9 +84,6 @@ class SoftRuns {
   Result<std::vector<uint64_t>> fitting_chunks(MemoryType memory);
   std::string name_of(MemoryType memory) const;
   std::vector<uint64_t> ping_pong_sizes() const;
-  /// Measures a row into `rows` under `key` and says what came out.
-  Status row(RowMeter& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
-             std::optional<uint64_t> key = std::nullopt);
 
   SoftRunOptions options_;
   std::vector<uint64_t> long_chunks_;  // of the long transfers; empty: none
@@ -165,19 +160,6 @@ std::vector<uint64_t> SoftRuns::ping_pong_sizes() const {
   return sizes;
 }
 
-Status SoftRuns::row(RowMeter& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
-                     std::optional<uint64_t> key) {
-  const Result<Measured> measured = bench.measure({.pattern = pattern, .message_bytes = bytes}, comparison_.row());
-  if (!measured.is_ok()) return said_of(concat(who, ", ", size_text(bytes)), measured.status());
-  const bool one_way = pattern == Pattern::kOneWay;
-  const std::string what = concat(who, ", ", size_text(bytes), one_way ? " one way" : " half a round trip");
-  comparison_.say(concat(what, ": ", format_measured(measured->summary.median), one_way ? " GB/s" : " us",
-                         measured->verified() ? "" : ", WRONG BYTES"));
-  comparison_.compared(what, *measured);
-  rows[key.value_or(bytes)] = *measured;
-  return Status::ok();
-}
-
 Status SoftRuns::raw(uint32_t streams) {
   EndSetup setup;
   setup.kind = EndSetup::Kind::kRawTcp;
@@ -185,8 +167,9 @@ Status SoftRuns::raw(uint32_t streams) {
   setup.request_bytes = kRawWriteBytes;
   TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
   const std::string who = concat("raw TCP, ", counted(streams, "stream"));
-  TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, kRawWriteBytes * streams, results_.raw_in_cache, streams));
-  TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, results_.raw_message_bytes, results_.raw_working_set, streams));
+  const RowSetup in_cache{.message_bytes = kRawWriteBytes * streams}, large{.message_bytes = results_.raw_message_bytes};
+  TCPX_RETURN_IF_ERROR(comparison_.measure({{who, *bench, in_cache, results_.raw_in_cache, streams}}));
+  TCPX_RETURN_IF_ERROR(comparison_.measure({{who, *bench, large, results_.raw_working_set, streams}}));
   return bench->close();
 }
 
@@ -196,7 +179,7 @@ Status SoftRuns::raw_ping_pong() {
   setup.request_bytes = kRawWriteBytes;
   TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
   for (const uint64_t bytes : ping_pong_sizes()) {
-    TCPX_RETURN_IF_ERROR(row(*bench, "raw TCP", Pattern::kPingPong, bytes, results_.raw_ping_pong));
+    TCPX_RETURN_IF_ERROR(comparison_.measure({{"raw TCP", *bench, {Pattern::kPingPong, bytes}, results_.raw_ping_pong, bytes}}));
   }
   return bench->close();
 }
@@ -241,12 +224,13 @@ Status SoftRuns::plugin(MemoryType memory, uint32_t sockets) {
   for (const uint32_t channels : options_.channels) {
     if (!options_.without_pipeline && sockets % channels == 0) TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPipeline, channels));
   }
-  // In turns, row by row: any other load on the machine then weighs on all alike. A run sleeps until its turn.
   const auto rows = [&](Pattern pattern, const std::vector<uint64_t>& sizes, MeasuredBy MeasuredRun::*what) -> Status {
     for (const uint64_t bytes : sizes) {
+      std::vector<Contender> contenders;
       for (Side& side : sides) {
-        TCPX_RETURN_IF_ERROR(row(*side.bench, side.who, pattern, bytes, side.runs[side.run_idx].*what));
+        contenders.push_back({side.who, *side.bench, {pattern, bytes}, side.runs[side.run_idx].*what, bytes});
       }
+      TCPX_RETURN_IF_ERROR(comparison_.measure(contenders));
     }
     return Status::ok();
   };
@@ -269,7 +253,8 @@ Status SoftRuns::unpack(const std::string& kind) {
   }
   if (!bench.is_ok()) return bench.status();
   MeasuredRun& run = results_.unpack.emplace_back(MeasuredRun{.name = kind, .one_way = {}, .ping_pong = {}});
-  for (const uint64_t bytes : options_.sizes) TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, bytes, run.one_way));
+  for (const uint64_t bytes : options_.sizes)
+    TCPX_RETURN_IF_ERROR(comparison_.measure({{who, **bench, {Pattern::kOneWay, bytes}, run.one_way, bytes}}));
   return (*bench)->close();
 }
 
@@ -303,7 +288,8 @@ Status SoftRuns::long_transfers(MemoryType memory) {
   results_.long_chunk_bytes = kLongChunkBytes;
   // The largest first: its memory does for all.
   for (auto count = chunks.rbegin(); count != chunks.rend(); ++count) {
-    TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, *count * kLongChunkBytes, run.one_way, *count));
+    const RowSetup row{.message_bytes = *count * kLongChunkBytes};
+    TCPX_RETURN_IF_ERROR(comparison_.measure({{who, *bench, row, run.one_way, *count}}));
   }
   return bench->close();
 }
@@ -312,7 +298,7 @@ Status SoftRuns::long_transfers(MemoryType memory) {
 
 Status run_soft(const SoftRunOptions& options, Comparison& comparison) {
   comparison.report().key = "bench_soft_plugin";
-  comparison.report().about = kAbout;
+  comparison.report().about = kSoftAbout;
   SoftRuns runs(options, comparison);
   const Status measured = runs.run();
   add_soft_tables(runs.results(), comparison.report());

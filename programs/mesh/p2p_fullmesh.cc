@@ -23,13 +23,14 @@
 #include "programs/mesh/mesh_rounds.h"
 #include "programs/mesh/pair_meter.h"
 #include "programs/mesh/rendezvous.h"
+#include "programs/perf/parts.h"
 #include "programs/program.h"
 
+namespace tcpx {
 namespace {
 
-using namespace tcpx;            // NOLINT: a program, not a header
-using namespace tcpx::mesh;      // NOLINT
-using namespace tcpx::programs;  // NOLINT
+using namespace mesh;      // NOLINT: a program, not a header
+using namespace programs;  // NOLINT
 
 struct MeshProgramOptions {
   MeterOptions meter = {.transfer_bytes = 16u << 20, .transfers = 8};  ///< the others but `unpack` and `memory` are filled in
@@ -199,7 +200,7 @@ class MeshRank {
 };
 
 /// Defaults of the command line, from the environment.
-Result<MeshProgramOptions> options_from_environment() {
+Result<MeshProgramOptions> mesh_options_from_environment() {
   TCPX_ASSIGN_OR_RETURN(const auto settings, program_settings());
   TCPX_ASSIGN_OR_RETURN(const auto unpack, environment_choice(Variable::kUnpackImpl));
   MeshProgramOptions options;
@@ -238,8 +239,8 @@ void declare_options(CLI::App& app, MeshProgramOptions& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const auto environment = options_from_environment();
+int mesh_main(int argc, char** argv) {
+  const auto environment = mesh_options_from_environment();
   MeshProgramOptions options = environment.is_ok() ? *environment : MeshProgramOptions{};
   CLI::App app(
       "Measures how fast each rank of a mesh sends to each other one, every byte compared. Started once per rank by a launcher:\n"
@@ -259,3 +260,5 @@ int main(int argc, char** argv) {
   const auto self = read_rank_environment();
   return self.is_ok() ? MeshRank(options, *self, stop).run() : failed(self.status());
 }
+
+}  // namespace tcpx

@@ -18,8 +18,7 @@ Status PairMeter::make_end(bool sends) {
   setup.memory = options_.memory;
   setup.gpu = options_.gpu;
   setup.request_bytes = options_.pipeline.chunk_bytes;
-  PipelineEnd::Parts parts{
-      .plugin = machine_.plugin, .devices = options_.devices, .settings = options_.pipeline, .unpacker = nullptr};
+  PipelineEnd::Parts parts{machine_.plugin, options_.devices, options_.pipeline, nullptr};
   parts.settings.stall_limit = options_.timeout;
   TCPX_RETURN_IF_ERROR(machine_.memory->set_current_device(options_.gpu));
   if (!sends) {

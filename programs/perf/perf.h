@@ -4,13 +4,14 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "device/unpacker_factory.h"
+#include "measure/end.h"
 #include "measure/message_plan.h"
-#include "tcpx/types.h"
 #include "transfer/pipeline_setup.h"
 
 namespace tcpx::perf {
@@ -18,23 +19,16 @@ namespace tcpx::perf {
 enum class PerfRole { kServer, kClient, kLoopback };
 
 /// Layer that moves the transfers.
-enum class Layer {
-  kTcp,       ///< sockets alone, as many streams as there are channels
-  kPlugin,    ///< the plugin's table, driven bare, over one comm
-  kPipeline,  ///< the library's connections (transfer/pipeline.h)
-  kEndpoint,  ///< Endpoint (tcpx/endpoint.h), whose settings are those of the environment
-};
+using Layer = EndSetup::Kind;
 /// "tcp", "plugin", "pipeline", "endpoint"
 const char* name_of(Layer layer);
 
-enum class PerfMode {
-  kOneWay,         ///< the client sends, transfers back to back
-  kBidirectional,  ///< both send at once
-  kLatency,        ///< one transfer at a time, back and forth
-};
-
 /// "One way", "Both ways", "Half a round trip": also the titles of their tables.
-const char* title_of(PerfMode mode);
+const char* title_of(Pattern mode);
+
+/// Most that a measurement may be asked for.
+inline constexpr uint32_t kMostTransfers = 1000000, kMostFactor = 1u << 20;
+inline constexpr double kMostSeconds = 86400;
 
 /// Hidden option by which the server process of a loopback run learns its descriptor.
 inline constexpr char kLoopbackOption[] = "--loopback-descriptor";
@@ -42,7 +36,7 @@ inline constexpr char kLoopbackOption[] = "--loopback-descriptor";
 struct PerfOptions {
   PerfRole role = PerfRole::kLoopback;
   Layer layer = Layer::kPipeline;
-  PerfMode mode = PerfMode::kOneWay;
+  Pattern mode = Pattern::kOneWay;
   std::string host;        ///< client: name or address of the server
   uint16_t port = 0;       ///< of the bootstrap; server: 0 for any free one
   std::optional<int> gpu;  ///< nullopt: 0, and a machine without a GPU is fine
@@ -58,12 +52,13 @@ struct PerfOptions {
   std::string csv, json;             ///< files to write; "" for none
   std::vector<std::string> compare;  ///< reports to compare with
 
+  std::set<std::string> given;             ///< long names of options, as the command line has them
   std::vector<std::string> arguments;      ///< of this process, for the server process of a loopback run
   std::optional<int> loopback_descriptor;  ///< set: this is that server process, which prints nothing
 };
 
-/// Runs one end, or both, prints the table on stdout and the last line of the program. `stop` becoming true ends the run early, with
-/// what there is. @return the exit code
+/// Runs one end, or both, prints the table on stdout and the last line of the program. A server does what its client asks for
+/// (perf_request.h). `stop` becoming true ends the run early, with what there is. @return the exit code
 int run_perf(const PerfOptions& options, const std::atomic<bool>& stop);
 
 }  // namespace tcpx::perf

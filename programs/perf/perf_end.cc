@@ -1,4 +1,4 @@
-// The client says how many transfers come next; both ends fill what they will send, meet at a barrier, move the data, and compare
+// First the client says what to measure, and the server prepares for that. In a row the client says how many transfers come next; both ends fill what they will send, meet at a barrier, move the data, and compare
 // what they received. Only the moving is timed.
 #include "programs/perf/perf_end.h"
 
@@ -12,17 +12,13 @@
 #include "device/unpacker_factory.h"
 #include "measure/parameter_reader.h"
 #include "measure/resources.h"
+#include "programs/perf/perf_request.h"
 #include "transfer/pipeline_setup.h"
 #include "transfer/run.h"
 
 namespace tcpx::perf {
 namespace {
 
-// Of what the ends exchange.
-constexpr int kProtocolVersion = 5;
-constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",    "mode",        "first size",
-                                           "last size",     "factor",   "iterations",  "warm-up",
-                                           "duration",      "channels", "chunk bytes", kPluginPieceBytes};
 constexpr std::string_view kAgree = "agree with the peer";
 
 // All slots of one direction: enough for the caches to be of no help, little enough to be filled and compared in no time.
@@ -50,8 +46,7 @@ bool PerfEnd::verified() const {
 }
 
 uint32_t PerfEnd::channels() const {
-  if (is_pipeline()) return static_cast<uint32_t>(pipeline_->devices().size());
-  return options_.layer == Layer::kTcp ? std::max(options_.pipeline.channels, 1u) : 1;
+  return is_pipeline() || options_.layer == Layer::kRawTcp ? std::max(options_.pipeline.channels, 1u) : 1;
 }
 
 // As a pipeline over this plugin has them.
@@ -64,7 +59,7 @@ std::string PerfEnd::unpacker() const {
 }
 
 std::string PerfEnd::describe() const {
-  if (options_.layer == Layer::kTcp) return "host memory";
+  if (options_.layer == Layer::kRawTcp) return "host memory";
   const LocalMachine& machine = place_.machine;
   const bool has_gpu = machine.memory->has_gpu();
   const std::string memory = concat(has_gpu ? concat("GPU ", place_.gpu) : "no GPU", ", ",
@@ -73,10 +68,8 @@ std::string PerfEnd::describe() const {
                                                                          : "stand-in for GPU memory");
   if (!is_pipeline()) return concat(machine.plugin->name(), " (", machine.plugin_path, "), ", memory);
   const PipelineSettings& pipeline = options_.pipeline;
-  const auto devices = machine.plugin->device_count();
-  const size_t channels = pipeline.channels != 0 ? pipeline.channels : devices.is_ok() ? static_cast<size_t>(*devices) : 1;
   const auto window = [&](Direction direction, uint32_t wanted) {
-    return wanted != 0 ? wanted : default_window(*machine.plugin, direction, channels);
+    return wanted != 0 ? wanted : default_window(*machine.plugin, direction, channels());
   };
   return concat(machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ", memory,
                 unpacker().empty() ? "" : concat(", unpack ", unpacker()), ", window ",
@@ -88,12 +81,13 @@ Deadline PerfEnd::data_deadline(uint64_t bytes) const {
   return Deadline::after(options_.timeout + std::chrono::milliseconds(bytes / kSlowestBytesPerMs));
 }
 
+Deadline PerfEnd::round_deadline(uint64_t bytes) const {
+  return data_deadline(bytes * slots_in(slot_room_, bytes) * 2);
+}
+
 EndSetup PerfEnd::end_setup() const {
   EndSetup setup;
-  setup.kind = options_.layer == Layer::kTcp      ? EndSetup::Kind::kRawTcp
-               : options_.layer == Layer::kPlugin ? EndSetup::Kind::kPlugin
-               : is_pipeline()                    ? EndSetup::Kind::kPipeline
-                                                  : EndSetup::Kind::kEndpoint;
+  setup.kind = options_.layer;
   setup.leads = !is_server();
   setup.memory = options_.memory;
   setup.gpu = place_.gpu;
@@ -106,9 +100,7 @@ EndSetup PerfEnd::end_setup() const {
 }
 
 RowSetup PerfEnd::row_of(uint64_t bytes) const {
-  return {.pattern = options_.mode == PerfMode::kOneWay    ? Pattern::kOneWay
-                     : options_.mode == PerfMode::kLatency ? Pattern::kPingPong
-                                                           : Pattern::kBothWays,
+  return {.pattern = options_.mode,
           .message_bytes = bytes,
           .seed = round_,
           .slots = slots_in(slot_room_, bytes),
@@ -116,25 +108,36 @@ RowSetup PerfEnd::row_of(uint64_t bytes) const {
 }
 
 Status PerfEnd::prepare() {
-  LocalMachine& machine = place_.machine;
   // The plugin takes the current GPU for that of the connection (27).
-  TCPX_RETURN_IF_ERROR(machine.memory->set_current_device(place_.gpu));
+  TCPX_RETURN_IF_ERROR(place_.machine.memory->set_current_device(place_.gpu));
   if (!is_pipeline()) return Status::ok();
-  PipelineEnd::Parts parts{.plugin = machine.plugin, .devices = {}, .settings = options_.pipeline, .unpacker = nullptr};
-  parts.settings.stall_limit = options_.timeout;
-  TCPX_ASSIGN_OR_RETURN(parts.devices, machine.channel_devices(place_.gpu, options_.pipeline.channels));
+  return is_server() ? make_unpacker() : make_pipeline();
+}
+
+Status PerfEnd::make_unpacker() {
+  if (!place_.receives() || unpacker_ != nullptr) return Status::ok();
+  if (options_.unpack == UnpackKind::kNone) {
+    unpacker_ = make_no_unpacker();
+  } else {
+    TCPX_ASSIGN_OR_RETURN(unpacker_, place_.machine.make_unpacker(options_.unpack, place_.gpu));
+  }
+  return Status::ok();
+}
+
+Status PerfEnd::make_pipeline() {
+  LocalMachine& machine = place_.machine;
+  options_.pipeline.stall_limit = options_.timeout;
+  TCPX_ASSIGN_OR_RETURN(auto devices, machine.channel_devices(place_.gpu, options_.pipeline.channels));
   std::set<std::string> nics;
-  for (const int device : parts.devices) {
+  for (const int device : devices) {
     TCPX_ASSIGN_OR_RETURN(const auto properties, machine.plugin->properties(device));
     nics.insert(properties.name);
   }
   nics_.assign(nics.begin(), nics.end());
-  if (place_.receives() && options_.unpack == UnpackKind::kNone) {
-    parts.unpacker = make_no_unpacker();
-  } else if (place_.receives()) {
-    TCPX_ASSIGN_OR_RETURN(parts.unpacker, machine.make_unpacker(options_.unpack, place_.gpu));
-  }
-  TCPX_ASSIGN_OR_RETURN(auto made, PipelineEnd::create(end_setup(), std::move(parts)));
+  options_.pipeline.channels = static_cast<uint32_t>(devices.size());
+  TCPX_RETURN_IF_ERROR(make_unpacker());
+  TCPX_ASSIGN_OR_RETURN(auto made,
+                        PipelineEnd::create(end_setup(), {machine.plugin, devices, options_.pipeline, std::move(unpacker_)}));
   pipeline_ = made.get();
   end_ = std::move(made);
   return Status::ok();
@@ -148,35 +151,36 @@ Result<uint64_t> PerfEnd::room_per_direction() const {
   return free_bytes / 2 / directions;
 }
 
+Status PerfEnd::hear_request(BootstrapChannel& channel) {
+  TCPX_ASSIGN_OR_RETURN(const auto request, channel.receive_parameters(place_.deadline()));
+  TCPX_ASSIGN_OR_RETURN(const std::string overruled, take_request(request, options_));
+  if (!overruled.empty()) output_.line(concat("# the client decides: ", overruled));
+  return is_pipeline() ? make_pipeline() : Status::ok();
+}
+
 Status PerfEnd::agree(BootstrapChannel& channel) {
+  if (options_.memory == MemoryType::kCuda && !place_.machine.memory->has_gpu()) {
+    output_.line("# no GPU on this machine: host memory stands in for GPU memory");
+  }
   TCPX_ASSIGN_OR_RETURN(largest_, room_per_direction());
   slot_room_ = std::min(largest_, place_.on_gpu() ? kSlotsOnGpu : kSlotsOnHost);
   std::string nics;
   for (const std::string& nic : nics_) nics += concat(nics.empty() ? "" : ",", nic);
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.duration).count();
-  const bool by_count = options_.duration <= Duration::zero();
-  Parameters mine = {{"perf protocol", std::to_string(kProtocolVersion)},
-                     {"layer", name_of(options_.layer)},
-                     {"mode", title_of(options_.mode)},
-                     {"first size", std::to_string(options_.sizes.min_bytes)},
-                     {"last size", std::to_string(options_.sizes.max_bytes)},
-                     {"factor", std::to_string(options_.sizes.factor)},
-                     {"iterations", by_count ? std::to_string(options_.iterations) : "by time"},
-                     {"warm-up", std::to_string(options_.warm_up)},
-                     {"duration", concat(ms, " ms")},
-                     {"channels", std::to_string(channels())},
-                     {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)},
-                     {"longest chunk bytes", std::to_string(longest_chunk_bytes())},
+  Parameters mine = {{"longest chunk bytes", std::to_string(longest_chunk_bytes())},
                      {"room", std::to_string(largest_)},
                      {"slot room", std::to_string(slot_room_)},
+                     {"gpu", std::to_string(place_.gpu)},
                      {"verified", verified() ? "yes" : "no"},
                      {"nics", nics},
                      {"unpack", unpacker()},
                      {"about", describe()}};
+  add_protocol(mine);
   const NetPlugin& plugin = *place_.machine.plugin;
   const bool bare = options_.layer == Layer::kPlugin;  // a pipeline compares these by itself
   if (bare) add_message_cut(plugin, mine);
-  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(mine, kMustMatch, place_.deadline()));
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(mine, {}, place_.deadline()));
+  TCPX_RETURN_IF_ERROR(check_protocol(theirs));
+  TCPX_RETURN_IF_ERROR(compare_parameters(mine, theirs, {{kPluginPieceBytes}}));
   for (const Direction direction : {Direction::kRecv, Direction::kSend}) {
     if (bare) TCPX_RETURN_IF_ERROR(check_chunk_bytes(plugin, direction, theirs, options_.pipeline.chunk_bytes));
   }
@@ -188,6 +192,7 @@ Status PerfEnd::take_peer(const Parameters& theirs) {
   const auto room = reader.number<uint64_t>("room"), slot_room = reader.number<uint64_t>("slot room");
   const auto longest_chunk = reader.number<uint32_t>("longest chunk bytes");
   const std::string nics = reader.text("nics"), about = reader.text("about"), unpack_there = reader.text("unpack");
+  peer_gpu_ = reader.number<int>("gpu");
   const bool verified_there = reader.text("verified") == "yes";
   TCPX_RETURN_IF_ERROR(reader.status());
   const bool less_here = largest_ <= room;
@@ -199,31 +204,14 @@ Status PerfEnd::take_peer(const Parameters& theirs) {
                    " has room for ", largest_, " in each direction (half of what is free)")};
   }
   head_ = {.version = TCPX_VERSION,
-           .layer = options_.layer,
-           .mode = options_.mode,
+           .asked = options_,
            .server = is_server() ? describe() : about,
            .client = is_server() ? about : describe(),
            .unpack = is_server() ? unpacker() : unpack_there,
            .nics = is_server() ? nics_ : words_of(nics),
            .channels = channels(),
-           .chunk_bytes = options_.pipeline.chunk_bytes,
            .longest_chunk_bytes = std::min(longest_chunk_bytes(), longest_chunk),
-           .warm_up = options_.warm_up,
-           .iterations = options_.iterations,
-           .duration = options_.duration,
            .verified = verified() && verified_there};
-  return Status::ok();
-}
-
-Status PerfEnd::make_end(BootstrapChannel& channel) {
-  EndSetup setup = end_setup();
-  setup.peer = channel.peer();
-  TCPX_ASSIGN_OR_RETURN(const auto theirs,
-                        channel.exchange_parameters({{"gpu", std::to_string(place_.gpu)}}, {}, place_.deadline()));
-  ParameterReader reader(theirs, kAgree);
-  setup.peer_gpu = reader.number<int>("gpu");
-  TCPX_RETURN_IF_ERROR(reader.status());
-  TCPX_ASSIGN_OR_RETURN(end_, make_bench_end(setup));
   return Status::ok();
 }
 
@@ -238,24 +226,29 @@ Status PerfEnd::open(BootstrapChannel& channel) {
     TCPX_RETURN_IF_ERROR(end_->allocate(row_of(
         *std::max_element(sizes.begin(), sizes.end(), [&](uint64_t a, uint64_t b) { return memory_of(a) < memory_of(b); }))));
   } else {
-    TCPX_RETURN_IF_ERROR(make_end(channel));
+    EndSetup setup = end_setup();
+    setup.peer = channel.peer();
+    setup.peer_gpu = peer_gpu_;
+    TCPX_ASSIGN_OR_RETURN(end_, make_bench_end(setup));
     TCPX_ASSIGN_OR_RETURN(const Handle mine, end_->listen());
     TCPX_RETURN_IF_ERROR(channel.send_handles({&mine, 1}, place_.deadline()));
     TCPX_ASSIGN_OR_RETURN(theirs, channel.receive_handles(1, place_.deadline()));
   }
-  const bool back = !is_pipeline() || options_.mode != PerfMode::kOneWay;
+  const bool back = !is_pipeline() || options_.mode != Pattern::kOneWay;
   if (!is_server()) TCPX_RETURN_IF_ERROR(end_->connect(theirs.front(), place_.deadline()));
   if (is_server() || back) TCPX_RETURN_IF_ERROR(end_->accept(place_.deadline()));
   return is_server() && back ? end_->connect(theirs.front(), place_.deadline()) : Status::ok();
 }
 
 Status PerfEnd::run(BootstrapChannel& channel) {
+  TCPX_RETURN_IF_ERROR(is_server() ? hear_request(channel)
+                                   : channel.send_parameters(encode_request(options_), place_.deadline()));
   TCPX_RETURN_IF_ERROR(agree(channel));
   TCPX_RETURN_IF_ERROR(open(channel));
   output_.begin(head_);
   for (const uint64_t bytes : sizes_of(options_.sizes)) {
     TCPX_ASSIGN_OR_RETURN(const EndRow mine, measure(channel, bytes));
-    TCPX_ASSIGN_OR_RETURN(const auto received, channel.exchange_parameters(encode_row(mine), {}, data_deadline(bytes)));
+    TCPX_ASSIGN_OR_RETURN(const auto received, channel.exchange_parameters(encode_row(mine), {}, round_deadline(bytes)));
     TCPX_ASSIGN_OR_RETURN(const EndRow theirs, decode_row(received));
     output_.row(is_server() ? make_row(options_.mode, bytes, mine, theirs) : make_row(options_.mode, bytes, theirs, mine));
   }
@@ -279,12 +272,17 @@ Status PerfEnd::run_rounds(BootstrapChannel& channel, uint64_t bytes, RowUnderWa
   uint64_t warmed_up = 0, timed = 0;
   TimePoint timed_since = Clock::steady().now();
   for (;;) {
-    TCPX_ASSIGN_OR_RETURN(const NextRound next, agree_on_round(channel, next_round(bytes, warmed_up, timed, timed_since), bytes));
+    NextRound next = next_round(bytes, warmed_up, timed, timed_since);
+    if (is_server()) {
+      TCPX_ASSIGN_OR_RETURN(next, hear_round(channel, bytes));
+    } else {
+      const Parameters round = {{"transfers", std::to_string(next.transfers)}, {"timed", next.timed ? "1" : "0"}};
+      TCPX_RETURN_IF_ERROR(channel.send_parameters(round, place_.deadline()));
+    }
     if (next.transfers == 0) return Status::ok();
     ++round_;
     TCPX_RETURN_IF_ERROR(end_->prepare(next.transfers));
-    // The peer may still be filling.
-    TCPX_RETURN_IF_ERROR(channel.barrier(data_deadline(bytes * next.transfers)));
+    TCPX_RETURN_IF_ERROR(channel.barrier(round_deadline(bytes)));
     RowUnderWay ignored;
     TCPX_RETURN_IF_ERROR(run_one(channel, bytes, next, next.timed ? row : ignored));
     TCPX_RETURN_IF_ERROR(compare(row));
@@ -302,14 +300,10 @@ PerfEnd::NextRound PerfEnd::next_round(uint64_t bytes, uint64_t warmed_up, uint6
   return {over ? 0 : slots, true};
 }
 
-Result<PerfEnd::NextRound> PerfEnd::agree_on_round(BootstrapChannel& channel, const NextRound& mine, uint64_t bytes) {
-  const uint32_t slots = slots_in(slot_room_, bytes);
-  const Parameters parameters = {{"transfers", std::to_string(mine.transfers)}, {"timed", mine.timed ? "1" : "0"}};
-  // The peer may still be receiving and comparing the round before.
-  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(parameters, {}, data_deadline(bytes * slots * 2)));
-  if (!is_server()) return mine;
+Result<PerfEnd::NextRound> PerfEnd::hear_round(BootstrapChannel& channel, uint64_t bytes) {
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.receive_parameters(round_deadline(bytes)));
   ParameterReader reader(theirs, "agree on a round");
-  const NextRound next{reader.number<uint32_t>("transfers", 0, slots), reader.flag("timed")};
+  const NextRound next{reader.number<uint32_t>("transfers", 0, slots_in(slot_room_, bytes)), reader.flag("timed")};
   return reader.status().is_ok() ? Result<NextRound>(next) : reader.status();
 }
 
@@ -339,7 +333,7 @@ Status PerfEnd::run_one(BootstrapChannel& channel, uint64_t bytes, const NextRou
     const auto before = nics_before.find(nic);
     row.nics[nic] += now - (before == nics_before.end() ? 0 : before->second);
   }
-  const bool latency = options_.mode == PerfMode::kLatency;
+  const bool latency = options_.mode == Pattern::kPingPong;
   if (!is_pipeline() && (!latency || !is_server())) {
     // The end knows the round as a whole only.
     under_way.samples_ns.insert(under_way.samples_ns.end(), round.transfers, taken / round.transfers / (latency ? 2 : 1));

@@ -16,14 +16,14 @@ namespace tcpx::perf {
 
 /// Surroundings of an end. All parts must outlive it.
 struct EndPlace {
-  const PerfOptions& options;
+  PerfOptions& options;  ///< the server puts in what the client asks for
   bool is_server = false;
   int gpu = 0;
   LocalMachine& machine;
   const std::atomic<bool>& stop;
 
-  bool sends() const { return !is_server || options.mode != PerfMode::kOneWay; }
-  bool receives() const { return is_server || options.mode != PerfMode::kOneWay; }
+  bool sends() const { return !is_server || options.mode != Pattern::kOneWay; }
+  bool receives() const { return is_server || options.mode != Pattern::kOneWay; }
   bool on_gpu() const { return options.memory == MemoryType::kCuda && machine.memory->has_gpu(); }
   Deadline deadline() const { return Deadline::after(options.timeout); }
 };
@@ -33,9 +33,9 @@ class PerfEnd {
  public:
   PerfEnd(const EndPlace& place, PerfOutput& output) : place_(place), options_(place.options), output_(output) {}
 
-  /// Preparation that needs no peer. An end that fails here still tells its peer so (BootstrapChannel::finish).
+  /// Preparation that needs nothing of the peer. An end that fails here still tells its peer so (BootstrapChannel::finish).
   Status prepare();
-  /// Agrees with the peer, connects, measures every size, closes. The channel must not be moved any more.
+  /// Agrees with the peer on what is measured, connects, measures every size, closes. The channel must not be moved any more.
   Status run(BootstrapChannel& channel);
 
  private:
@@ -58,29 +58,35 @@ class PerfEnd {
   /// One line about this end.
   std::string describe() const;
   Deadline data_deadline(uint64_t bytes) const;
+  /// For a peer that may still be comparing the round before, and fill for the next.
+  Deadline round_deadline(uint64_t bytes) const;
   EndSetup end_setup() const;
   RowSetup row_of(uint64_t bytes) const;
   Result<uint64_t> room_per_direction() const;
 
+  Status make_unpacker();
+  Status make_pipeline();
+  Status hear_request(BootstrapChannel& channel);
   Status agree(BootstrapChannel& channel);
   Status take_peer(const Parameters& theirs);
   Status open(BootstrapChannel& channel);
-  Status make_end(BootstrapChannel& channel);
   Result<EndRow> measure(BootstrapChannel& channel, uint64_t bytes);
   Status run_rounds(BootstrapChannel& channel, uint64_t bytes, RowUnderWay& row);
   NextRound next_round(uint64_t bytes, uint64_t warmed_up, uint64_t timed, TimePoint timed_since) const;
-  Result<NextRound> agree_on_round(BootstrapChannel& channel, const NextRound& mine, uint64_t bytes);
+  Result<NextRound> hear_round(BootstrapChannel& channel, uint64_t bytes);
   Status run_one(BootstrapChannel& channel, uint64_t bytes, const NextRound& round, RowUnderWay& row);
   Status compare(RowUnderWay& row);
 
   const EndPlace place_;
-  const PerfOptions& options_;
+  PerfOptions& options_;
   PerfOutput& output_;
   std::vector<std::string> nics_;  // whose bytes are counted, each once
+  std::unique_ptr<Unpacker> unpacker_;
   std::unique_ptr<BenchEnd> end_;
   PipelineEnd* pipeline_ = nullptr;  // the same end where it is one
-  uint64_t largest_ = 0;             // transfer that both ends have room for
-  uint64_t slot_room_ = 0;           // for the slots of one direction, at the end that has less
+  int peer_gpu_ = 0;
+  uint64_t largest_ = 0;    // transfer that both ends have room for
+  uint64_t slot_room_ = 0;  // for the slots of one direction, at the end that has less
   TableHead head_;
   uint64_t round_ = 0;  // numbers the rounds of both ends alike
 };

@@ -101,7 +101,7 @@ Status PerfOutput::write_files(const Report& report) {
 
 std::string PerfOutput::promise() const {
   if (!head_.verified) return "unverified, nothing was unpacked";
-  return head_.layer == Layer::kTcp ? "what was compared is where it belongs" : "every byte is where it belongs";
+  return head_.asked.layer == Layer::kRawTcp ? "what was compared is where it belongs" : "every byte is where it belongs";
 }
 
 Status PerfOutput::verdict() const {

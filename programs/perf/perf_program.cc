@@ -36,9 +36,6 @@ class Program {
 
   Status run() {
     TCPX_RETURN_IF_ERROR(output_.load());
-    if (options_.memory == MemoryType::kCuda && !machine_.memory->has_gpu()) {
-      output_.line("# no GPU on this machine: host memory stands in for GPU memory");
-    }
     const Status moved = run_role();
     const Status written = output_.finish(concat("ncclNetPlugin_v", machine_.plugin->abi_version()), devices());
     for (const Status& status : {moved, written}) TCPX_RETURN_IF_ERROR(status);
@@ -110,7 +107,7 @@ class Program {
     }
   }
 
-  const PerfOptions& options_;
+  PerfOptions options_;  // a server's become those of its client
   LocalMachine& machine_;
   const std::atomic<bool>& stop_;
   PerfOutput output_;

@@ -60,31 +60,34 @@ std::string join(const std::vector<std::string>& words, std::string_view separat
   return text;
 }
 
-std::string what_is_sent(PerfMode mode) {
+std::string what_is_sent(Pattern mode) {
   switch (mode) {
-    case PerfMode::kOneWay:
+    case Pattern::kOneWay:
       return "one way, client to server, transfers back to back; times as the server sees them";
-    case PerfMode::kBidirectional:
+    case Pattern::kBothWays:
       return "both ways at once, transfers back to back; times of the slower direction, rates of both together";
-    case PerfMode::kLatency:
+    case Pattern::kPingPong:
       return "one transfer at a time, there and back; times are half of a round trip as the client sees it";
+    case Pattern::kIdle:
+      break;
   }
   return "";
 }
 
 std::string over_what(const TableHead& head) {
-  const std::string chunks = concat(" of ", head.chunk_bytes, " bytes");
-  switch (head.layer) {
-    case Layer::kTcp:
+  const std::string chunks = concat(" of ", head.asked.pipeline.chunk_bytes, " bytes");
+  switch (head.asked.layer) {
+    case Layer::kRawTcp:
       return concat("layer tcp: ", head.channels, head.channels == 1 ? " stream" : " streams", ", calls", chunks,
                     "; times are averages of a round");
     case Layer::kPlugin:
       return concat("layer plugin: one comm, requests", chunks, "; times are averages of a round");
     case Layer::kPipeline:
-      return concat(head.channels, head.channels == 1 ? " channel" : " channels", " over ", join(head.nics, ", "), "; chunks",
-                    chunks,
-                    head.longest_chunk_bytes > head.chunk_bytes ? concat(", of long transfers ", head.longest_chunk_bytes) : "",
-                    ", tag=", kMeasuredTag, " and up");
+      return concat(
+          head.channels, head.channels == 1 ? " channel" : " channels", " over ", join(head.nics, ", "), "; chunks", chunks,
+          head.longest_chunk_bytes > head.asked.pipeline.chunk_bytes ? concat(", of long transfers ", head.longest_chunk_bytes)
+                                                                     : "",
+          ", tag=", kMeasuredTag, " and up");
     case Layer::kEndpoint:
       return "layer endpoint: sends and receives; times are averages of a round";
   }
@@ -93,14 +96,14 @@ std::string over_what(const TableHead& head) {
 
 const char* what_is_compared(const TableHead& head) {
   if (!head.verified) return "UNVERIFIED: nothing is unpacked, nothing compared";
-  return head.layer == Layer::kTcp ? "the last transfer of each round is compared, outside the timed part"
-                                   : "every byte of every transfer is compared, outside the timed part";
+  return head.asked.layer == Layer::kRawTcp ? "the last transfer of each round is compared, outside the timed part"
+                                            : "every byte of every transfer is compared, outside the timed part";
 }
 
 std::string how_often(const TableHead& head) {
-  const std::string warm_up = concat(head.warm_up, " transfers to warm up, then ");
-  if (head.duration <= Duration::zero()) return concat(warm_up, head.iterations, " timed ones of each size");
-  const double seconds = std::chrono::duration<double>(head.duration).count();
+  const std::string warm_up = concat(head.asked.warm_up, " transfers to warm up, then ");
+  if (head.asked.duration <= Duration::zero()) return concat(warm_up, head.asked.iterations, " timed ones of each size");
+  const double seconds = std::chrono::duration<double>(head.asked.duration).count();
   return concat(warm_up, "timed ones for ", format_measured(seconds), " s of each size");
 }
 
@@ -125,7 +128,7 @@ Printed cpu_of(const std::string& end, double percent) {
 }
 
 std::vector<Printed> printed(const PerfRow& row) {
-  const bool latency = row.mode == PerfMode::kLatency;  // has its tail in the table, too
+  const bool latency = row.mode == Pattern::kPingPong;  // has its tail in the table, too
   const std::string size = std::to_string(row.bytes), count = std::to_string(row.time.count);
   const std::string wrong = row.verified ? std::to_string(row.wrong) : "unverified";
   std::vector<std::string> rates;
@@ -177,17 +180,17 @@ PerfRow row_with(const std::vector<std::string>& nics) {
 }  // namespace
 
 std::string table_head(const TableHead& head) {
-  std::string text = concat("# test_tcpx_perf ", head.version, ": ", what_is_sent(head.mode), "\n# server: ", head.server,
+  std::string text = concat("# test_tcpx_perf ", head.version, ": ", what_is_sent(head.asked.mode), "\n# server: ", head.server,
                             "\n# client: ", head.client, "\n# ", over_what(head), "; ", how_often(head),
                             "\n# GB/s: bytes / average time, 1 GB = 1e9 bytes; by NIC: of the server; CPU: 100 % is one core\n# ",
                             what_is_compared(head),
-                            head.mode != PerfMode::kLatency
+                            head.asked.mode != Pattern::kPingPong
                                 ? ""
                                 : concat("\n# p50 is the median; p99 needs ", kSamplesOfP99, " transfers of a size, p99.9 ",
                                          kSamplesOfP999, " (-n): \"-\" where there were fewer"),
                             "\n#\n");
   PerfRow row = row_with(head.nics);
-  row.mode = head.mode;
+  row.mode = head.asked.mode;
   for (std::string Printed::*part : {&Printed::heading, &Printed::unit}) {
     std::string line = table_text(printed(row), part);
     line.front() = '#';
@@ -223,19 +226,19 @@ Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows,
   report.parameters = {{"server", head.server},
                        {"client", head.client},
                        {"channels", std::to_string(head.channels)},
-                       {"chunk bytes", std::to_string(head.chunk_bytes)},
-                       {"warm-up", std::to_string(head.warm_up)}};
-  if (head.duration > Duration::zero()) {
-    report.parameters["seconds of each size"] = format_measured(std::chrono::duration<double>(head.duration).count());
+                       {"chunk bytes", std::to_string(head.asked.pipeline.chunk_bytes)},
+                       {"warm-up", std::to_string(head.asked.warm_up)}};
+  if (head.asked.duration > Duration::zero()) {
+    report.parameters["seconds of each size"] = format_measured(std::chrono::duration<double>(head.asked.duration).count());
   } else {
-    report.parameters["iterations"] = std::to_string(head.iterations);
+    report.parameters["iterations"] = std::to_string(head.asked.iterations);
   }
-  if (head.longest_chunk_bytes > head.chunk_bytes)
+  if (head.longest_chunk_bytes > head.asked.pipeline.chunk_bytes)
     report.parameters["longest chunk bytes"] = std::to_string(head.longest_chunk_bytes);
-  if (head.layer != Layer::kPipeline) report.parameters["layer"] = name_of(head.layer);
+  if (head.asked.layer != Layer::kPipeline) report.parameters["layer"] = name_of(head.asked.layer);
   if (!head.unpack.empty()) report.parameters[kUnpack] = head.unpack;
   Table table{
-      .title = title_of(head.mode),
+      .title = title_of(head.asked.mode),
       .row_heading = "size",
       .columns = {{"bytes", "B"}, {"time", "us"}, {"p99", "us"}, {"p99.9", "us"}, {"average time", "us"}, {"rate", "GB/s"}},
       .rows = {}};

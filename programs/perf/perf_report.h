@@ -14,17 +14,12 @@ namespace tcpx::perf {
 /// Contents of the head of the table.
 struct TableHead {
   std::string version;
-  Layer layer = Layer::kPipeline;
-  PerfMode mode = PerfMode::kOneWay;
+  PerfOptions asked;              ///< by the client; of `pipeline` the chunks alone
   std::string server, client;     ///< one line about each end
   std::string unpack;             ///< unpacker of the server; "" when received messages go through none
   std::vector<std::string> nics;  ///< of the server, in the order of the rates
   uint32_t channels = 0;
-  uint32_t chunk_bytes = 0;
   uint32_t longest_chunk_bytes = 0;  ///< of long transfers, when more
-  uint32_t warm_up = 0;
-  uint32_t iterations = 0;
-  Duration duration{};
   bool verified = true;
 };
 

@@ -38,30 +38,13 @@ double rate(uint64_t bytes, const EndRow& row) {
 
 }  // namespace
 
-const char* title_of(PerfMode mode) {
-  switch (mode) {
-    case PerfMode::kOneWay:
-      return "One way";
-    case PerfMode::kBidirectional:
-      return "Both ways";
-    case PerfMode::kLatency:
-      return "Half a round trip";
-  }
-  return "";
+const char* title_of(Pattern mode) {
+  return mode == Pattern::kOneWay ? "One way" : mode == Pattern::kBothWays ? "Both ways" : "Half a round trip";
 }
 
 const char* name_of(Layer layer) {
-  switch (layer) {
-    case Layer::kTcp:
-      return "tcp";
-    case Layer::kPlugin:
-      return "plugin";
-    case Layer::kPipeline:
-      return "pipeline";
-    case Layer::kEndpoint:
-      return "endpoint";
-  }
-  return "";
+  constexpr const char* kNames[] = {"plugin", "pipeline", "tcp", "endpoint"};  // in the order of EndSetup::Kind
+  return kNames[static_cast<size_t>(layer)];
 }
 
 void set_times(EndRow& row, std::vector<uint64_t> samples_ns) {
@@ -104,9 +87,8 @@ Result<EndRow> decode_row(const Parameters& parameters) {
   return row;
 }
 
-PerfRow make_row(PerfMode mode, uint64_t bytes, const EndRow& server, const EndRow& client) {
-  const bool servers =
-      mode == PerfMode::kOneWay || (mode == PerfMode::kBidirectional && average_ns(server) >= average_ns(client));
+PerfRow make_row(Pattern mode, uint64_t bytes, const EndRow& server, const EndRow& client) {
+  const bool servers = mode == Pattern::kOneWay || (mode == Pattern::kBothWays && average_ns(server) >= average_ns(client));
   const EndRow& timed = servers ? server : client;
   const auto us = [](uint64_t ns) { return static_cast<double>(ns) / 1e3; };
   PerfRow row;
@@ -116,7 +98,7 @@ PerfRow make_row(PerfMode mode, uint64_t bytes, const EndRow& server, const EndR
   if (timed.count >= kSamplesOfP99) row.p99 = us(timed.p99_ns);
   if (timed.count >= kSamplesOfP999) row.p999 = us(timed.p999_ns);
   row.average_us = average_ns(timed) / 1e3;
-  row.gb_per_second = mode == PerfMode::kBidirectional ? rate(bytes, server) + rate(bytes, client) : rate(bytes, timed);
+  row.gb_per_second = mode == Pattern::kBothWays ? rate(bytes, server) + rate(bytes, client) : rate(bytes, timed);
   for (const auto& [nic, nic_bytes] : server.nics) row.nics.push_back({nic, ratio(nic_bytes, server.busy_ns)});
   row.server_cpu = 100 * ratio(server.cpu_ns, server.busy_ns);
   row.client_cpu = 100 * ratio(client.cpu_ns, client.busy_ns);

@@ -46,7 +46,7 @@ struct NicRate {
 
 /// A row of the table. Times are microseconds.
 struct PerfRow {
-  PerfMode mode = PerfMode::kOneWay;
+  Pattern mode = Pattern::kOneWay;
   uint64_t bytes = 0;
   Summary time;                     ///< of one transfer; latency: half of a round trip
   std::optional<double> p99, p999;  ///< nullopt: too few transfers to say
@@ -61,6 +61,6 @@ struct PerfRow {
 
 /// One way the server's times count, which receives; for latency those of the client, which begins; both ways those of the slower
 /// direction.
-PerfRow make_row(PerfMode mode, uint64_t bytes, const EndRow& server, const EndRow& client);
+PerfRow make_row(Pattern mode, uint64_t bytes, const EndRow& server, const EndRow& client);
 
 }  // namespace tcpx::perf

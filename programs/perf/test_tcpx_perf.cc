@@ -6,16 +6,16 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "measure/message_plan.h"
 #include "net/soft/soft_table.h"
-#include "programs/perf/perf.h"
+#include "programs/perf/parts.h"
+#include "programs/perf/perf_request.h"
 #include "programs/program.h"
 
+namespace tcpx {
 namespace {
 
-using namespace tcpx;            // NOLINT: a program, not a header
-using namespace tcpx::perf;      // NOLINT
-using namespace tcpx::programs;  // NOLINT
+using namespace perf;      // NOLINT: a program, not a header
+using namespace programs;  // NOLINT
 
 /// Defaults of the command line, from the environment.
 Result<PerfOptions> options_from_environment() {
@@ -54,19 +54,20 @@ void declare_measurement(CLI::App& app, PerfOptions& options, Arguments& argumen
       ->type_name("BYTES")
       ->transform(size_in_bytes())
       ->check(sizes);
-  app.add_option("-f,--factor", options.sizes.factor, "from one size to the next (default 2)")->check(CLI::Range(2u, 1u << 20));
+  app.add_option("-f,--factor", options.sizes.factor, "from one size to the next (default 2)")
+      ->check(CLI::Range(2u, kMostFactor));
   app.add_option("-n,--iters", options.iterations, "timed transfers of each size (default UCCL_TCPX_PERF_ITERS, else 20)")
-      ->check(CLI::Range(1u, 1000000u));
+      ->check(CLI::Range(1u, kMostTransfers));
   app.add_option("-w,--warmup", options.warm_up, "transfers of each size before them (default 5)")
-      ->check(CLI::Range(0u, 1000000u));
+      ->check(CLI::Range(0u, kMostTransfers));
   app.add_option("--duration", arguments.seconds, "measure each size for this long, comparing included, instead of -n")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 86400.0));
+      ->check(CLI::Range(0.001, kMostSeconds));
   CLI::Option* latency = app.add_flag_callback(
-      "--latency", [&options] { options.mode = PerfMode::kLatency; },
+      "--latency", [&options] { options.mode = Pattern::kPingPong; },
       "one transfer at a time, there and back; half a round trip");
   app.add_flag_callback(
-         "--bidirectional", [&options] { options.mode = PerfMode::kBidirectional; }, "both ends send at once")
+         "--bidirectional", [&options] { options.mode = Pattern::kBothWays; }, "both ends send at once")
       ->excludes(latency);
 }
 
@@ -78,7 +79,7 @@ void declare_pipeline(CLI::App& app, PerfOptions& options, Arguments& arguments)
                                                            {"host", UnpackKind::kHost},
                                                            {"none", UnpackKind::kNone}};
   static const std::map<std::string, Layer> layers{
-      {"tcp", Layer::kTcp}, {"plugin", Layer::kPlugin}, {"pipeline", Layer::kPipeline}, {"endpoint", Layer::kEndpoint}};
+      {"tcp", Layer::kRawTcp}, {"plugin", Layer::kPlugin}, {"pipeline", Layer::kPipeline}, {"endpoint", Layer::kEndpoint}};
   app.add_option("--layer", options.layer,
                  "what moves the bytes: tcp (sockets alone), plugin (its table, driven bare), pipeline (default), or endpoint")
       ->transform(one_of(layers));
@@ -120,8 +121,8 @@ void declare_output(CLI::App& app, PerfOptions& options) {
 /// Options that a layer has no use for. @return "" or the first that was given
 std::string useless_option(const CLI::App& app, Layer layer) {
   std::vector<std::string> useless;
-  if (layer != Layer::kPipeline) useless = {"--bidirectional", "--window", "--unpack"};
-  if (layer == Layer::kTcp) useless.push_back("--memory");
+  if (layer != Layer::kPipeline) useless = {"--window", "--unpack"};
+  if (layer == Layer::kRawTcp) useless.push_back("--memory");
   if (layer == Layer::kPlugin || layer == Layer::kEndpoint) useless.push_back("--channels");
   useless.push_back(layer == Layer::kEndpoint ? "--chunk" : "--local");
   const auto given = std::find_if(useless.begin(), useless.end(), [&](const auto& option) { return app.count(option) > 0; });
@@ -133,26 +134,26 @@ std::string complete(const CLI::App& app, const Arguments& arguments, PerfOption
   const bool first = app.count("--min-bytes") > 0, last = app.count("--max-bytes") > 0;
   if (first && !last) options.sizes.max_bytes = options.sizes.min_bytes;
   if (last && !first) options.sizes.min_bytes = options.sizes.max_bytes;
-  if (options.sizes.min_bytes > options.sizes.max_bytes) return "-b: larger than -e";
   if (const std::string useless = useless_option(app, options.layer); !useless.empty()) {
     return concat(useless, ": not for --layer ", name_of(options.layer));
   }
-  if (options.layer == Layer::kPlugin && options.sizes.max_bytes > MessagePlan::kMaxMessageBytes) {
-    return "-e: --layer plugin moves at most 1G at once";
-  }
-  if (options.layer == Layer::kTcp) options.memory = MemoryType::kHost;
+  if (options.layer == Layer::kRawTcp) options.memory = MemoryType::kHost;
   if (app.count("--chunk") > 0) options.pipeline.longest_chunk_bytes = 0;
   if (arguments.window != 0) options.pipeline.recv_window = options.pipeline.send_window = arguments.window;
   if (arguments.timeout_ms != 0) options.timeout = std::chrono::milliseconds(arguments.timeout_ms);
   if (arguments.seconds > 0) {
     options.duration = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.seconds));
   }
-  return "";
+  for (const auto& [name, value] : encode_request(options)) {
+    const CLI::Option* option = app.get_option_no_throw(concat("--", name));
+    if (option != nullptr && option->count() > 0) options.given.insert(name);
+  }
+  return contradiction(options);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int transfers_main(int argc, char** argv) {
   const auto environment = options_from_environment();
   PerfOptions options = environment.is_ok() ? *environment : PerfOptions();
   options.arguments.assign(argv + 1, argv + argc);
@@ -164,7 +165,7 @@ int main(int argc, char** argv) {
   declare_pipeline(app, options, arguments);
   declare_output(app, options);
   CLI::Option* descriptor = app.add_option(kLoopbackOption, arguments.loopback_descriptor)->group("");
-  CLI::App* server = app.add_subcommand("server", "receive from a client")->fallthrough();
+  CLI::App* server = app.add_subcommand("server", "receive from a client, and measure what the client asks for")->fallthrough();
   CLI::App* client = app.add_subcommand("client", "send to the server at HOST")->fallthrough();
   client->add_option("HOST", options.host, "name, IPv4 or IPv6 address of the server")->required();
   CLI::App* loopback = app.add_subcommand("loopback", "both ends on this machine, in two processes")->fallthrough();
@@ -175,8 +176,9 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "BYTES is a number or a size in powers of 1024: 8, 64K, 4MiB, 1G.\nExamples:\n  test_tcpx_perf loopback -b 64K -e 1G -f "
-      "4\n  test_tcpx_perf server 0\n  "
-      "test_tcpx_perf client 10.0.0.2 0");
+      "4\n  test_tcpx_perf server 0\n  test_tcpx_perf client 10.0.0.2 0 -b 64M -e 1G\n"
+      "tcpx_perf also measures a full mesh (tcpx_perf mesh, p2p_fullmesh), the software plugin beside raw TCP and NCCL (tcpx_perf\n"
+      "plugin, bench_soft_plugin) and endpoints beside both (tcpx_perf endpoint, bench_endpoint); each says more with --help.");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
   if (!environment.is_ok()) return failed(environment.status());
@@ -193,3 +195,5 @@ int main(int argc, char** argv) {
   if (loopback->parsed()) environment_preset(Variable::kSocketIfname, "=lo");
   return run_perf(options, stop_on_interrupt());
 }
+
+}  // namespace tcpx

@@ -42,7 +42,7 @@ usage: tcpx nixl {install|verify|uninstall} [ARGUMENTS]
 _HERE = Path(_core.__file__).parent
 _PROGRAMS = {
     "doctor": ("tcpx_doctor",),
-    "perf": ("test_tcpx_perf",),
+    "perf": ("tcpx_perf",),
     "path": ("tcpx_doctor", "--only", "selftest", "--verbose"),
 }
 _NIXL_OPTIONS = {"install": (), "verify": ("--check",), "uninstall": ("--remove",)}

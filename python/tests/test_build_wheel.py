@@ -70,6 +70,6 @@ def test_a_wheel_has_everything(wheel: Path | None) -> None:
             assert f"tcpx/{source.name}" in modes
     for library in ("libnccl-net-tcpx-soft.so", "nixl/libplugin_TCPX.so", "nixl/install.py", "nixl/wheel.py"):
         assert f"tcpx/lib/{library}" in modes
-    for program in ("tcpx_doctor", "test_tcpx_perf"):
+    for program in ("tcpx_doctor", "tcpx_perf"):
         assert modes[f"tcpx/bin/{program}"] & 0o111
     assert any(name.startswith("tcpx/_core.") and name.endswith(".so") for name in modes)

@@ -103,11 +103,11 @@ def test_arguments_and_exit_codes_are_passed_on() -> None:
     assert said.returncode == 0
     assert "--fix-env" in said.stdout
     assert run("doctor", "--no-such-option", program="tcpx_doctor").returncode == 64
-    assert run("perf", "--no-such-option", program="test_tcpx_perf").returncode == 2
+    assert run("perf", "--no-such-option", program="tcpx_perf").returncode == 2
 
 
 def test_perf_measures() -> None:
-    said = run("perf", "loopback", "-b", "64K", "-n", "2", "--port", "0", program="test_tcpx_perf")
+    said = run("perf", "loopback", "-b", "64K", "-n", "2", "--port", "0", program="tcpx_perf")
     assert said.returncode == 0, said.stderr
     assert "65536" in said.stdout
 
@@ -121,8 +121,8 @@ def test_path_says_which_way_bytes_take() -> None:
 
 
 def test_an_interrupt_ends_the_program_and_shows_no_trace() -> None:
-    if not (cli._HERE / "bin" / "test_tcpx_perf").exists():
-        pytest.skip("test_tcpx_perf was not built")
+    if not (cli._HERE / "bin" / "tcpx_perf").exists():
+        pytest.skip("tcpx_perf was not built")
     command = [sys.executable, "-m", "tcpx", "perf", "server", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=LOOPBACK) as server:
         try:
@@ -152,7 +152,7 @@ def test_a_program_that_cannot_be_run(package: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_signals_are_as_a_shell_leaves_them(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    program = package / "bin" / "test_tcpx_perf"
+    program = package / "bin" / "tcpx_perf"
     program.write_text("#!/bin/sh\ngrep SigIgn /proc/$$/status\n")
     program.chmod(0o755)
     with pytest.raises(SystemExit):

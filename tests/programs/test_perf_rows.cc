@@ -64,9 +64,9 @@ TEST(EndRow, ATailIsSaidOnlyWhenEnoughWasSeen) {
   EXPECT_EQ(row_of(1000).p99_ns, 990u);
   EXPECT_EQ(row_of(1000).p999_ns, 999u);
   EXPECT_EQ(row_of(2000).p999_ns, 1998u);
-  const PerfRow few = make_row(PerfMode::kLatency, 8, row_of(99), row_of(99));
+  const PerfRow few = make_row(Pattern::kPingPong, 8, row_of(99), row_of(99));
   EXPECT_FALSE(few.p99.has_value() || few.p999.has_value());
-  const PerfRow many = make_row(PerfMode::kLatency, 8, row_of(5), row_of(1000));
+  const PerfRow many = make_row(Pattern::kPingPong, 8, row_of(5), row_of(1000));
   EXPECT_DOUBLE_EQ(many.p99.value(), 0.990);
   EXPECT_DOUBLE_EQ(many.p999.value(), 0.999);
 }
@@ -117,7 +117,7 @@ TEST(PerfRow, OneWayTimesAreTheServers) {
   EndRow client = example_row();
   set_times(client, {1, 1, 1});
   client.busy_ns = 4500;
-  const PerfRow row = make_row(PerfMode::kOneWay, 4000, example_row(), client);
+  const PerfRow row = make_row(Pattern::kOneWay, 4000, example_row(), client);
   EXPECT_EQ(row.time, (Summary{3, 1, 2, 3}));
   EXPECT_DOUBLE_EQ(row.average_us, 2);
   EXPECT_DOUBLE_EQ(row.gb_per_second, 2);
@@ -131,8 +131,8 @@ TEST(PerfRow, BothWaysIsTheSlowerTimeAndTheSumOfTheRates) {
   EndRow fast = example_row();
   set_times(fast, {1000, 1000});
   for (const bool server_is_fast : {true, false}) {
-    const PerfRow row = server_is_fast ? make_row(PerfMode::kBidirectional, 4000, fast, example_row())
-                                       : make_row(PerfMode::kBidirectional, 4000, example_row(), fast);
+    const PerfRow row = server_is_fast ? make_row(Pattern::kBothWays, 4000, fast, example_row())
+                                       : make_row(Pattern::kBothWays, 4000, example_row(), fast);
     EXPECT_DOUBLE_EQ(row.average_us, 2);
     EXPECT_DOUBLE_EQ(row.gb_per_second, 4 + 2);
   }
@@ -143,14 +143,14 @@ TEST(PerfRow, LatencyIsTheClients) {
   set_times(server, {});
   server.wrong = 2;
   server.first_wrong = "at the server";
-  const PerfRow row = make_row(PerfMode::kLatency, 8, server, example_row());
+  const PerfRow row = make_row(Pattern::kPingPong, 8, server, example_row());
   EXPECT_EQ(row.time.count, 3u);
   EXPECT_EQ(row.wrong, 2u);
   EXPECT_EQ(row.first_wrong, "at the server");
 }
 
 PerfRow table_row() {
-  PerfRow row = make_row(PerfMode::kOneWay, 64u << 20, example_row(), example_row());
+  PerfRow row = make_row(Pattern::kOneWay, 64u << 20, example_row(), example_row());
   row.average_us = 6412.3;
   row.gb_per_second = 10.4657;
   return row;
@@ -167,7 +167,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST(RowTable, ColumnsStandBelowTheirHeadings) {
-  TableHead head{.version = "1", .server = "s", .client = "c", .nics = {"eth1", "eth2"}, .channels = 2, .chunk_bytes = 4096};
+  TableHead head{.version = "1", .server = "s", .client = "c", .nics = {"eth1", "eth2"}, .channels = 2};
   const std::vector<std::string> lines = lines_of(table_head(head));
   const std::vector<std::string> row = lines_of(table_line(table_row()));
   ASSERT_EQ(row.size(), 1u);
@@ -181,9 +181,10 @@ TEST(RowTable, ColumnsStandBelowTheirHeadings) {
 }
 
 TEST(RowTable, LatencyHasItsTail) {
-  const TableHead head{.version = "1", .mode = PerfMode::kLatency, .server = "s", .client = "c", .nics = {"eth1", "eth2"}};
+  const TableHead head{
+      .version = "1", .asked = {.mode = Pattern::kPingPong}, .server = "s", .client = "c", .nics = {"eth1", "eth2"}};
   PerfRow row = table_row();
-  row.mode = PerfMode::kLatency;
+  row.mode = Pattern::kPingPong;
   row.p99 = 41.5;
   const std::vector<std::string> lines = lines_of(table_head(head));
   for (const char* part : {" p50 ", " p99 ", " p99.9 "}) {
@@ -222,13 +223,13 @@ PerfRow row_of(uint64_t bytes, double us) {
   return {.bytes = bytes, .time = {5, us, us, us}, .average_us = us, .gb_per_second = rate, .nics = {{"eth1", rate}}};
 }
 
-Report report_of(PerfMode mode) {
-  const TableHead head{.version = "1", .mode = mode, .server = "s", .client = "c", .nics = {"eth1"}, .channels = 1};
+Report report_of(Pattern mode) {
+  const TableHead head{.version = "1", .asked = {.mode = mode}, .server = "s", .client = "c", .nics = {"eth1"}, .channels = 1};
   return make_perf_report(head, {row_of(4096, 100), row_of(8192, 100)}, "ncclNetPlugin_v7", {"a plugin"});
 }
 
 TEST(PerfReport, HoldsEveryRowAndCanBeReadBack) {
-  const Report report = report_of(PerfMode::kOneWay);
+  const Report report = report_of(Pattern::kOneWay);
   ASSERT_TRUE(check_report(report).is_ok()) << check_report(report).to_string();
   ASSERT_EQ(report.tables.size(), 1u);
   EXPECT_EQ(report.tables[0].title, "One way");
