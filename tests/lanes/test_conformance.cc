@@ -16,6 +16,7 @@ const Setting kSettings[] = {
     {.name = "EagerNetwork", .eager = true},
     {.name = "Ring", .on_host = true, .way = Way::kRing},
     {.name = "Pull", .on_host = true, .reads = true, .way = Way::kPull},
+    {.name = "File", .on_host = true, .way = kFile},
 };
 
 class LaneConformance : public ::testing::TestWithParam<Setting> {

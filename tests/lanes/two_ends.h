@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lanes/lanes.h"
+#include "tests/lanes/file_lane.h"
 #include "tests/lanes/parts.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_unpacker.h"
@@ -94,6 +95,8 @@ class TwoEnds {
   };
 
   explicit TwoEnds(const Setting& setting) : setting_(setting) {
+    auto& ways = ways_on_host();
+    if (setting.way == kFile) ways.insert(ways.begin(), {kFile, make_file_lane});
     Sockets sockets = unix_pair();
     sender.stream.attach(std::move(sockets.a));
     receiver.stream.attach(std::move(sockets.b));
@@ -110,6 +113,7 @@ class TwoEnds {
     auto [back_there, back_here] = pipelines();
     make(sender, std::move(there), std::move(back_here));
     make(receiver, std::move(back_there), std::move(here));
+    if (setting.way == kFile) ways.erase(ways.begin());
   }
   ~TwoEnds() {
     // Where one end has failed, so does the other.
