@@ -83,7 +83,7 @@ TEST_P(SoftTable, NullArgumentsAreRefusedEverywhere) {
   EXPECT_EQ(table_->reg_mr(pair.sender, data, -1, 1, &out), refused);
   EXPECT_EQ(table_->reg_mr(pair.sender, data, 1, 3, &out), refused);
   EXPECT_EQ(table_->reg_mr(pair.sender, data, 1, 1, nullptr), refused);
-  EXPECT_EQ(table_->dereg_mr(pair.sender, nullptr), abi::kNcclSuccess);
+  EXPECT_EQ(pair.deregister(pair.sender, nullptr), abi::kNcclSuccess);
   EXPECT_EQ(table_->isend(nullptr, data, 1, 0, mhandle, &out), refused);
   EXPECT_EQ(table_->isend(pair.sender, data, 1, 0, nullptr, &out), refused);
   EXPECT_EQ(table_->isend(pair.sender, data, 1, 0, mhandle, &out), refused) << "registered with the other comm";
@@ -117,8 +117,8 @@ TEST_P(SoftTable, RequestsStayInsideTheirRegistration) {
         << offset << " " << bytes;
   }
   EXPECT_EQ(request, nullptr);
-  EXPECT_EQ(table_->dereg_mr(link.sender, mhandle), abi::kNcclSuccess);
-  EXPECT_EQ(table_->dereg_mr(link.receiver, target_handle), abi::kNcclSuccess);
+  EXPECT_EQ(link.deregister(link.sender, mhandle), abi::kNcclSuccess);
+  EXPECT_EQ(link.deregister(link.receiver, target_handle), abi::kNcclSuccess);
 }
 
 // The original accepts any deregistration at any time, and NCCL deregisters with requests outstanding when it aborts.
@@ -126,8 +126,8 @@ TEST_P(SoftTable, DeregisteringMemoryOfAnUnfinishedReceiveEndsTheComm) {
   TableLink link(*table_, 4096, MemoryType::kHost);
   link.source.write(pattern_bytes(4096, 1));
   void* recv = link.recv(4096);
-  EXPECT_EQ(table_->dereg_mr(link.receiver, link.recv_handle), abi::kNcclSuccess);
-  EXPECT_EQ(table_->dereg_mr(link.receiver, link.recv_handle), abi::kNcclInternalError) << "twice";
+  EXPECT_EQ(link.deregister(link.receiver, link.recv_handle), abi::kNcclSuccess);
+  EXPECT_EQ(link.deregister(link.receiver, link.recv_handle), abi::kNcclInternalError) << "twice";
   link.finish(link.send(4096));
   EXPECT_EQ(link.wait_for_error(recv), abi::kNcclSystemError);
   EXPECT_TRUE(link.target.read() == std::vector<std::byte>(4096)) << "written after it was let go";
@@ -138,7 +138,7 @@ TEST_P(SoftTable, DeregisteringMemoryOfAnUnfinishedSendEndsTheComm) {
   constexpr size_t kBytes = 64 << 20;  // more than the kernel buffers without a receiver
   TableLink link(*table_, kBytes, MemoryType::kHost);
   void* send = link.send(kBytes);
-  EXPECT_EQ(table_->dereg_mr(link.sender, link.send_handle), abi::kNcclSuccess);
+  EXPECT_EQ(link.deregister(link.sender, link.send_handle), abi::kNcclSuccess);
   EXPECT_EQ(link.wait_for_error(send), abi::kNcclSystemError);
 }
 
@@ -147,7 +147,7 @@ TEST_P(SoftTable, MemoryOfAFinishedReceiveMayBeDeregistered) {
   void* recv = link.recv(4096);
   link.finish(link.send(4096));
   link.finish(recv);
-  EXPECT_EQ(table_->dereg_mr(link.receiver, link.recv_handle), abi::kNcclSuccess) << "not consumed yet, and nobody needs it";
+  EXPECT_EQ(link.deregister(link.receiver, link.recv_handle), abi::kNcclSuccess) << "not consumed yet, and nobody needs it";
   link.consume(recv);
   roundtrip(link, MemoryType::kCuda, 4096, 2);
 }

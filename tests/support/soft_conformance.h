@@ -52,8 +52,8 @@ class SoftConformanceFixture : public ::testing::TestWithParam<const char*> {
     for (size_t i = bytes; i < arrived.size(); ++i) ASSERT_EQ(arrived[i], std::byte{0}) << "byte past the message at " << i;
     arrived.resize(bytes);
     EXPECT_TRUE(arrived == data) << bytes << " bytes";
-    EXPECT_EQ(table_->dereg_mr(pair.sender, send_handle), abi::kNcclSuccess);
-    EXPECT_EQ(table_->dereg_mr(pair.receiver, recv_handle), abi::kNcclSuccess);
+    EXPECT_EQ(pair.deregister(pair.sender, send_handle), abi::kNcclSuccess);
+    EXPECT_EQ(pair.deregister(pair.receiver, recv_handle), abi::kNcclSuccess);
   }
 
   const abi::NetTable_v7* table_ = nullptr;

@@ -4,12 +4,8 @@
 
 #include "measure/pattern.h"
 #include "net/soft/soft_table.h"
-#include "tests/support/resource_counts.h"
 
 namespace tcpx::testing {
-
-// These tests are the plugin's callers by themselves: many only post and close, as a caller that is in a hurry does.
-[[maybe_unused]] static const bool kCallersForget = allow_left_always("registrations with the software plugin");
 
 MemoryOps& machine_memory() {
   static const std::unique_ptr<MemoryOps> memory = make_machine_memory_ops();
@@ -94,12 +90,26 @@ TablePair::~TablePair() {
   }
 }
 
+void TablePair::deregister_all(void* comm) {
+  for (const auto& [of, mhandle] : registered_) {
+    if (of == comm) EXPECT_EQ(table.dereg_mr(comm, mhandle), abi::kNcclSuccess);
+  }
+  std::erase_if(registered_, [comm](const auto& one) { return one.first == comm; });
+}
+
+int TablePair::deregister(void* comm, void* mhandle) {
+  std::erase(registered_, std::pair(comm, mhandle));
+  return table.dereg_mr(comm, mhandle);
+}
+
 void TablePair::close_sender() {
+  deregister_all(sender);
   EXPECT_EQ(table.close_send(sender), abi::kNcclSuccess);
   sender = nullptr;
 }
 
 void TablePair::close_receiver() {
+  deregister_all(receiver);
   EXPECT_EQ(table.close_recv(receiver), abi::kNcclSuccess);
   receiver = nullptr;
 }
@@ -109,6 +119,7 @@ void* TablePair::register_with(void* comm, const TestMemory& memory) {
   EXPECT_EQ(table.reg_mr(comm, memory.data(), static_cast<int>(memory.size()), static_cast<int>(memory.type()), &mhandle),
             abi::kNcclSuccess);
   EXPECT_NE(mhandle, nullptr);
+  registered_.emplace_back(comm, mhandle);
   return mhandle;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/memory_ops.h"
@@ -63,7 +64,10 @@ class TablePair {
   void* receiver = nullptr;
   abi::NetDeviceHandle device_handle{};
 
+  /// Registered until `deregister`, or until the comm is closed.
   void* register_with(void* comm, const TestMemory& memory);
+  /// @return rc
+  int deregister(void* comm, void* mhandle);
   void* post_send(const TestMemory& memory, void* mhandle, size_t bytes, size_t offset = 0, int tag = 0);
   void* post_recv(const TestMemory& memory, void* mhandle, size_t bytes, size_t offset = 0, int tag = 0);
   /// Tests until done; fails the test case when that never happens or rc is not 0. @return bytes reported.
@@ -75,7 +79,10 @@ class TablePair {
   void close_receiver();
 
  private:
+  void deregister_all(void* comm);
+
   const bool owns_listener_;
+  std::vector<std::pair<void*, void*>> registered_;  // comm and handle
 };
 
 struct MemoryOfBoth {
