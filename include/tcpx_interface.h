@@ -86,7 +86,8 @@ struct tcpx_net_properties {
  * failed), and so is a malformed variable of the log (TCPX_E_BAD_CONFIG); there is no silent fall-back. */
 TCPX_API int tcpx_load_plugin(const char* path);
 
-/* Number of network devices. Loads the default plugin when none is loaded; the other calls do not. */
+/* Number of network devices. Loads the default plugin when none is loaded; the other calls do not, and return
+ * TCPX_E_INVALID_ARGUMENT then. */
 TCPX_API int tcpx_get_device_count(void);
 
 /* Properties of device `dev`, 0 ... count - 1. `properties->struct_size` must be set. */

@@ -2,6 +2,15 @@
 //
 // Decoding trusts nothing: counts and lengths are bounded before use, every byte of a payload must be accounted for, and text is
 // made printable because it ends in logs. A frame of another type, or a payload that does not add up, is kProtocol.
+//
+// A text is a u16 length and so many bytes, at most 1024. The payloads:
+//
+//   hello       text: version of the sender's build
+//   parameters  u32 count, then name and value of each as texts
+//   handles     u32 count, u32 bytes per handle (128), then the handles
+//   barrier     u64: how many barriers the sender has entered, this one included
+//   finish      i32 code (Code in tcpx/status.h), text: what failed
+//   detach      nothing
 #pragma once
 
 #include <cstdint>

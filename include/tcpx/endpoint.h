@@ -206,11 +206,16 @@ struct EndpointStats {
   uint64_t peer_bytes = 0, max_peer_bytes = 0;  ///< what peers may make it hold now, and at most
 };
 
+/// Errors. A call returns a Status, or a Result that has a value or a Status. Besides the codes that its comment names, every call
+/// returns why the endpoint could not be made, kUnsupported in a forked child, and kInternal when memory runs out. Calls that
+/// return neither give an empty answer then. `timeout` is by default the endpoint's `operation_timeout`.
 class TCPX_CLASS_API Endpoint {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// @return kBadConfig, kInvalidArgument, kUnsupported or the plugin's error.
+  /// Loads the net plugin unless this process has it already, listens, and starts the progress thread.
+  /// @return kInvalidArgument: a field out of range; kBadConfig: a malformed variable; kNotFound, kUnsupported, kPlugin: the plugin;
+  /// kSystem: the port is taken
   static Result<std::unique_ptr<Endpoint>> create(const EndpointConfig& config = {});
   /// Fails pending operations, ends calls that wait, tells the peers, and returns when nothing touches the application's memory
   /// any more.
@@ -231,22 +236,25 @@ class TCPX_CLASS_API Endpoint {
     int remote_gpu_idx = 0;
   };
   /// A new connection to a listening endpoint. @param ip an address or name, or up to 8 with commas between them, of which the first
-  /// that answers is taken @return kPeerGone, kTimeout, kMismatch (settings that must be equal), kUnsupported
+  /// that answers is taken. Tries until the deadline while nobody listens.
+  /// @return kTimeout: no answer; kPeerGone; kMismatch: settings or GPU differ; kNotFound: no such host; kUnsupported: a newer
+  /// version; kProtocol: what answers is no endpoint; kInvalidArgument: a port or GPU number
   Result<ConnId> connect(const std::string& ip, int remote_gpu_idx, int remote_port, std::optional<Milliseconds> timeout = {});
   /// Waits for the next incoming connection that succeeds. Clients that fail are logged; one still being set up at the timeout
   /// is left for the next call. @return kTimeout; kCancelled: the endpoint is closing; kInvalidArgument after start_accepting
   Result<Accepted> accept(std::optional<Milliseconds> timeout = {});
   /// The address that another endpoint needs to reach this one.
   std::vector<uint8_t> get_metadata() const;
+  /// Whom such bytes name. @return kInvalidArgument: no metadata; kUnsupported: of a newer version
   static Result<PeerAddress> read_metadata(std::span<const uint8_t> metadata);
   /// The connection to that endpoint: an existing one, a removed one that was kept, or a new one. An existing one that has
   /// failed (the peer was restarted at the same address) is set up anew under the same id.
   /// @return as `connect`; kPeerGone also when a different endpoint than that of the metadata listens there now
   Result<ConnId> add_remote_endpoint(std::span<const uint8_t> metadata, std::optional<Milliseconds> timeout = {});
   /// Ends the use of a connection: pending operations fail with kCancelled, the id is unknown afterwards. One made by
-  /// `add_remote_endpoint` is kept for a while; one asked for n times is removed by the n-th call. Others are closed.
+  /// `add_remote_endpoint` is kept for a while; one asked for n times is removed by the n-th call. Others are closed. @return kNotFound
   Status remove_connection(ConnId conn);
-  /// Accepts connections on a thread from now on; `accept` is not needed (and refused).
+  /// Accepts connections on a thread from now on; `accept` is not needed (and refused). @return kSystem: no thread
   Status start_accepting();
 
   // ---- memory
@@ -267,7 +275,8 @@ class TCPX_CLASS_API Endpoint {
   Status deregister(MemoryId memory, std::optional<Milliseconds> timeout = {});
   /// Lets the other end of `conn` write to and read from the range until `withdraw`, or until the memory is deregistered or the
   /// connection ends. A range has one slot for each access, however often it is advertised.
-  /// @return kInvalidArgument also for kReadWrite of memory that may only be read
+  /// @return kNotFound: the connection or the memory; kInvalidArgument: a range beyond the registration, or kReadWrite of memory
+  /// that may only be read; kExhausted: too many are advertised
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range, const AdvertiseOptions& options = {});
   /// The same for the other end of any connection, those of later included: whoever knows the slot may use it.
   Result<RemoteSlot> advertise(const LocalRange& range, const AdvertiseOptions& options = {});
@@ -281,6 +290,17 @@ class TCPX_CLASS_API Endpoint {
   Result<RemoteSlot> recv_slot(ConnId conn, std::optional<Milliseconds> timeout = {});
 
   // ---- transfers: of any number of ranges, sends and receives of at most kMaxRanges; their bytes are concatenated
+  //
+  // The ranges of an operation are all of host memory or all of GPU memory. What is wrong with them is said at once, before anything
+  // is queued: kNotFound: no such connection or memory; kInvalidArgument: a range outside its registration or slot, mixed memory, too
+  // many ranges, a notification with a receive; kExhausted: `max_operations` are started and not polled to their end, or 64 completion
+  // events are lent; kUnsupported: order with GPU work without a GPU, a slot of a newer version, ranges of several GPUs that the
+  // endpoint's does not all reach.
+  //
+  // At the end of an operation: kTimeout: its deadline passed; kPeerGone: the peer closed, died, was restarted, or its host is
+  // silent; kMismatch: send and receive differ in size; kCancelled: given up here or at the other end; kNotFound, kInvalidArgument of
+  // a write or read: what the other end says of the slot; kProtocol, kPlugin, kSystem, kCuda: the connection broke. The calls that
+  // wait return either.
 
   static constexpr size_t kMaxRanges = 16384;
   Result<OperationId> send_async(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options = {});
@@ -352,15 +372,18 @@ class TCPX_CLASS_API Endpoint {
 
   /// Pending; done or failed, reported once: the id is unknown afterwards.
   OperationAnswer poll(OperationId id);
-  /// Waits until the operation has ended. @return its status; kTimeout: `timeout` passed and it is still pending; kNotFound
+  /// Waits until the operation has ended, by default 30 s beyond the endpoint's timeout. @return its status; kTimeout: `timeout` passed and it is still pending; kNotFound
   Status wait(OperationId id, std::optional<Milliseconds> timeout = {});
   /// Ends an operation early: it fails with kCancelled, at once if no byte has moved, else when the transfer in progress has
   /// ended. `poll` or `wait` says when. @return kNotFound; ok also if it has ended already
   Status cancel(OperationId id);
   /// The event (cudaEvent_t) of an operation that was started with `completion_event`: fires when the operation ends, done or
-  /// failed. Valid until its end has been polled.
+  /// failed. Valid until its end has been polled. @return kNotFound; kInvalidArgument: it has none
   Result<void*> completion_event(OperationId id);
 
+  /// Sends a message to the other end's application. Those of one connection keep their order.
+  /// @return kNotFound; kInvalidArgument: too long; kExhausted: 65536 or 64 MiB of them wait for the peer to take some, as do reads
+  /// with one; kPeerGone, or why the connection broke
   Status notify(ConnId conn, const NotifyMsg& message);
   /// All notifications that arrived since the last call, in order of arrival.
   std::vector<NotifyMsg> get_notifs();

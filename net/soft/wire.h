@@ -2,8 +2,57 @@
 // socket), and the chunk header in front of every piece of a message. Pure encode and decode, fuzzed.
 //
 // All integers are little-endian; only little-endian hosts are supported (checked at compile time). Every record starts with a
-// magic and a version and ends with a check value over the bytes before it, so a flipped byte, a stranger or another version is
-// refused.
+// magic and a version and ends with a check value (FNV-1a, 32 bits) over the bytes before it, so a flipped byte, a stranger or
+// another version is refused. Flags and reserved bytes are written as zero and not looked at. Each line has the offset and the
+// bytes of a field.
+//
+// connection handle, 128 bytes, made by listen, travels out of band:
+//     0    4  magic TXSH
+//     4    2  version
+//     6    2  flags
+//     8    4  data sockets, 1 to 16
+//    12    4  largest wire chunk: multiple of 4096, at most 1 GiB
+//    16   16  cookie: random, one per listener
+//    32    8  attempt: 0
+//    40   40  two addresses, the preferred one first: where the listener is reached, at least one and one of each family
+//    80   40  the same for control sockets; none: they go where the data sockets go
+//   120    4  reserved
+//   124    4  check value
+//
+// address, 20 bytes:
+//     0    2  family: 4 or 6; 0: none
+//     2    2  port, not 0
+//     4   16  address; IPv4 in the first 4 bytes
+//
+// hello, 64 bytes, connector to listener, first record on every socket:
+//     0    4  magic TXS1
+//     4    4  version, flags
+//     8   16  cookie
+//    24    8  connection: random, chosen by the connector, equal on all its sockets
+//    32    4  socket index; the one equal to "data sockets" is the control socket
+//    36    4  data sockets
+//    40   20  reserved
+//    60    4  check value
+//
+// answer, 32 bytes, listener to connector:
+//     0    4  magic TXS2
+//     4    2  version
+//     6    2  accepted: 1; this version refuses by closing and never sends 0, but takes it for a refusal
+//     8    8  connection
+//    16   12  reserved
+//    28    4  check value
+//
+// chunk header, 48 bytes, in front of every wire chunk on a data socket:
+//     0    4  magic TXS3
+//     4    4  version, flags
+//     8    8  sequence: number of the message on this comm, from 0; never decreases on one socket
+//    16    4  bytes of the whole message, below 2^31
+//    20    4  offset of this wire chunk: a multiple of the cut
+//    24    4  bytes that follow: min(cut, total - offset)
+//    28    4  tag, for diagnosis
+//    32    8  payload check: room for an end-to-end checksum, zero in this version
+//    40    4  cut: bytes of every wire chunk of this message but the last; a multiple of 4096, from 4096 to what the handle says
+//    44    4  check value
 #pragma once
 
 #include <algorithm>

@@ -202,7 +202,7 @@ TEST(SoftWire, HelloIndexIsBounded) {
   EXPECT_FALSE(decode_hello(bytes).is_ok());
 }
 
-// The byte tables of docs/tcpx_transfer.md.
+// The layouts at the head of net/soft/wire.h.
 TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
   const auto expect = [](std::span<const std::byte> record, size_t off, const std::string& bytes) {
     ASSERT_LE(off + bytes.size(), record.size());
