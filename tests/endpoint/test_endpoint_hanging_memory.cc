@@ -59,12 +59,10 @@ class EndpointHangingMemory : public EndpointPairTest {
 class EndpointHangingPeer : public EndpointHangingMemory {};
 TCPX_OVER_SETUPS(EndpointHangingPeer, std::vector<EndpointSetup>{{.same_host = true}});
 
-enum class Way { kReceive, kRead, kWrite };
-
 TEST_P(EndpointHangingPeer, IsGivenUpAtTheDeadlineAndHoldsUpNobodyElse) {
-  for (const Way way : {Way::kReceive, Way::kRead, Way::kWrite}) {
+  for (const OperationKind kind : {OperationKind::kRecv, OperationKind::kRead, OperationKind::kWrite}) {
     for (const size_t bytes : kSizes) {
-      SCOPED_TRACE(concat("way ", static_cast<int>(way), ", ", bytes, " bytes"));
+      SCOPED_TRACE(concat("kind ", static_cast<int>(kind), ", ", bytes, " bytes"));
       connect(a_, b_);
       HangingMemory there(bytes);
       TCPX_NEEDS_HANGING(there);
@@ -72,10 +70,10 @@ TEST_P(EndpointHangingPeer, IsGivenUpAtTheDeadlineAndHoldsUpNobodyElse) {
       const LocalRange from = range(b_, there.span()), to = range(a_, here.span());
       Result<OperationId> id = Status(Code::kInternal, "submit", "not yet");
       const SubmitOptions late{.timeout = kTimeout};
-      if (way == Way::kReceive) {
+      if (kind == OperationKind::kRecv) {
         id = a_->recv_async(a_.conn, {&to, 1}, late);
         ASSERT_TRUE(b_->send_async(b_.conn, {&from, 1}).is_ok());
-      } else if (way == Way::kRead) {
+      } else if (kind == OperationKind::kRead) {
         const RemoteRange slot{b_->advertise(b_.conn, from).value(), 0};
         id = a_->read_async(a_.conn, {&to, 1}, {&slot, 1}, late);
       } else {
@@ -83,7 +81,7 @@ TEST_P(EndpointHangingPeer, IsGivenUpAtTheDeadlineAndHoldsUpNobodyElse) {
         id = b_->write_async(b_.conn, {&from, 1}, {&slot, 1}, late);
       }
       expect_goes_on();
-      EXPECT_TRUE(ends_late(way == Way::kWrite ? b_ : a_, id));
+      EXPECT_TRUE(ends_late(kind == OperationKind::kWrite ? b_ : a_, id));
       EXPECT_TRUE(wait_until([&] { return a_->deregister(to.memory).is_ok(); })) << "nothing uses it any more";
       std::fill(here.span().begin(), here.span().end(), std::byte{9});
       there.release();
