@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <cstdlib>
 
 #include "base/socket_address.h"
 #include "tests/support/ok.h"
@@ -16,10 +15,6 @@ namespace {
 
 LinkWatch make_watch() {
   return must(LinkWatch::create());
-}
-
-bool run(const char* command) {
-  return std::system(command) == 0;
 }
 
 TEST(LinkState, LoopbackIsUp) {

@@ -15,12 +15,12 @@
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kPages = 1200;
+constexpr size_t kMappedPages = 1200;
 
 class PagemapTest : public ::testing::Test {
  protected:
-  PagemapTest() { EXPECT_EQ(::madvise(data_, kPages * page_, MADV_NOHUGEPAGE), 0); }
-  ~PagemapTest() override { (void)::munmap(data_, kPages * page_); }
+  PagemapTest() { EXPECT_EQ(::madvise(data_, kMappedPages * page_, MADV_NOHUGEPAGE), 0); }
+  ~PagemapTest() override { (void)::munmap(data_, kMappedPages * page_); }
 
   CopySegment segment(size_t at, size_t bytes) const { return {data_ + at, data_ + at, bytes}; }
   bool has(const std::vector<CopySegment>& segments) const {
@@ -34,7 +34,7 @@ class PagemapTest : public ::testing::Test {
 
   const size_t page_ = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   std::byte* const data_ =
-      static_cast<std::byte*>(::mmap(nullptr, kPages* page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      static_cast<std::byte*>(::mmap(nullptr, kMappedPages* page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   const std::shared_ptr<const Pagemap> own_ = Pagemap::of(::getpid()).value();
 };
 
@@ -50,8 +50,8 @@ TEST_F(PagemapTest, EachPageThatABytesLiesInHasToBeThere) {
 
 TEST_F(PagemapTest, SegmentsFarFromEachOtherAreLookedAtIfTheyAreFew) {
   touch(0, 1);
-  touch(kPages - 1, 1);
-  const CopySegment first = segment(0, 100), last = segment((kPages - 1) * page_, 100), none = segment(page_, 1);
+  touch(kMappedPages - 1, 1);
+  const CopySegment first = segment(0, 100), last = segment((kMappedPages - 1) * page_, 100), none = segment(page_, 1);
   EXPECT_TRUE(has({first, last}));
   EXPECT_FALSE(has({first, last, none}));
   EXPECT_FALSE(has({first, last, first, last, first})) << "it would take too long";

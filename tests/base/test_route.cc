@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <string>
 
 #include "tests/support/own_network.h"
@@ -30,10 +29,6 @@ TEST(Route, TheKernelTellsWhereAPacketWouldGo) {
     EXPECT_EQ(find_route(v6, &kHere).status().code(), Code::kInvalidArgument);
   });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
-}
-
-bool run(const char* command) {
-  return std::system(command) == 0;
 }
 
 TEST(Route, AnInterfaceIsAskedForItsOwnRoutes) {

@@ -19,10 +19,6 @@
 namespace tcpx::testing {
 namespace {
 
-std::unique_ptr<MemoryOps> hidden_memory() {
-  return std::make_unique<HiddenMemoryOps>();
-}
-
 struct Maker {
   const char* name;
   std::unique_ptr<MemoryOps> (*make)();
@@ -274,7 +270,7 @@ TEST_P(MemoryOpsContract, APciPathIsThatOfARealGpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MemoryOpsContract,
-                         ::testing::Values(Maker{"host", make_host_memory_ops}, Maker{"hidden", hidden_memory},
+                         ::testing::Values(Maker{"host", make_host_memory_ops}, Maker{"hidden", make_hidden_memory_ops},
                                            Maker{"machine", make_machine_memory_ops}),
                          [](const auto& maker) { return maker.param.name; });
 

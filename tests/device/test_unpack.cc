@@ -15,18 +15,14 @@
 namespace tcpx::testing {
 namespace {
 
-std::unique_ptr<MemoryOps> hidden_memory() {
-  return std::make_unique<HiddenMemoryOps>();
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Host, UnpackCases,
     ::testing::Values(UnpackSetup{"host", UnpackKind::kHost, make_host_memory_ops, Place::kDevice, Place::kDevice, false},
                       UnpackSetup{"auto", UnpackKind::kAuto, make_host_memory_ops, Place::kMapped, Place::kPageable, false},
-                      UnpackSetup{"host_hidden_destination", UnpackKind::kHost, hidden_memory, Place::kMapped, Place::kDevice,
+                      UnpackSetup{"host_hidden_destination", UnpackKind::kHost, make_hidden_memory_ops, Place::kMapped, Place::kDevice,
                                   false},
-                      UnpackSetup{"host_hidden_pool", UnpackKind::kHost, hidden_memory, Place::kDevice, Place::kPageable, false},
-                      UnpackSetup{"host_hidden_both", UnpackKind::kHost, hidden_memory, Place::kDevice, Place::kDevice, false}),
+                      UnpackSetup{"host_hidden_pool", UnpackKind::kHost, make_hidden_memory_ops, Place::kDevice, Place::kPageable, false},
+                      UnpackSetup{"host_hidden_both", UnpackKind::kHost, make_hidden_memory_ops, Place::kDevice, Place::kDevice, false}),
     name_of_setup);
 
 TEST(UnpackerFactory, AutoIsTheHostWithoutAGpu) {

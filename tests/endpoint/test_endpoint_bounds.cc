@@ -23,12 +23,12 @@
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/hostile_peer.h"
 #include "tests/support/process_state.h"
+#include "tests/support/units.h"
 
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kBulk = 256 * 1024;
+constexpr size_t kBulkBytes = 256 * 1024;
 
 /// Of a notification that is no short one, though many fit a window.
 constexpr size_t kTextBytes = 4096;
@@ -69,8 +69,8 @@ struct Victim {
   /// A write or read of memory that is advertised to it.
   void ask(ControlType type, Memory& memory) {
     OperationPayload payload;
-    payload.ranges = {{endpoint->advertise(conn, memory.whole()).value().id, 0, kBulk}};
-    peer->say(type, 5, 0, kBulk, Packing::kWhole, &payload);
+    payload.ranges = {{endpoint->advertise(conn, memory.whole()).value().id, 0, kBulkBytes}};
+    peer->say(type, 5, 0, kBulkBytes, Packing::kWhole, &payload);
   }
 
   std::unique_ptr<Endpoint> endpoint;
@@ -84,7 +84,7 @@ TEST(EndpointBounds, B2_SendsWithNotificationsAreBounded) {
     for (const ControlType type : {ControlType::kSend, ControlType::kSendData}) {
       Victim victim;
       victim.says_until_the_end(30000, [&](uint64_t i) {
-        victim.peer->say(type, i, i, type == ControlType::kSend ? kBulk : 0, Packing::kWhole, &payload);
+        victim.peer->say(type, i, i, type == ControlType::kSend ? kBulkBytes : 0, Packing::kWhole, &payload);
         // Else this end, and not the victim, would hold most of it.
         EXPECT_TRUE(wait_until([&] { return victim.peer->backlog() < kMiB || !victim.peer->goes_on(); }));
       });
@@ -94,7 +94,7 @@ TEST(EndpointBounds, B2_SendsWithNotificationsAreBounded) {
 
 TEST(EndpointBounds, B9_ServedReadsOfManyRangesAreBounded) {
   Victim victim;
-  Memory memory(*victim.endpoint, kBulk);
+  Memory memory(*victim.endpoint, kBulkBytes);
   const RemoteSlot slot = victim.endpoint->advertise(victim.conn, memory.whole()).value();
   OperationPayload payload;
   for (size_t i = 0; i < kMaxWireRanges; ++i) payload.ranges.push_back({slot.id, i, 2});
@@ -220,7 +220,7 @@ void expect_one_peer_bounded(size_t text_bytes) {
   }
   ASSERT_TRUE(quiet->notify(from_quiet, {.name = "quiet", .msg = message.msg}).is_ok());
   EXPECT_TRUE(wait_until([&] { return hub->stats().notifications_waiting > waiting; }));
-  EXPECT_TRUE(moves(*quiet, from_quiet, *hub, to_quiet, kBulk));
+  EXPECT_TRUE(moves(*quiet, from_quiet, *hub, to_quiet, kBulkBytes));
   const std::vector<NotifyMsg> taken = hub->get_notifs();
   EXPECT_TRUE(!taken.empty() && taken.back().name == "quiet" && taken.back().msg == message.msg);
 }
@@ -282,7 +282,7 @@ TEST(EndpointBounds, B13_DeregisterEndsReadsThatAreNeverTaken) {
   for (const bool with_thread : {true, false}) {
     config.progress_thread = with_thread;
     Victim victim(config);
-    Memory memory(*victim.endpoint, kBulk);
+    Memory memory(*victim.endpoint, kBulkBytes);
     victim.ask(ControlType::kRead, memory);
     ASSERT_TRUE(wait_until([&] {
       if (!with_thread) (void)victim.endpoint->progress();
@@ -296,7 +296,7 @@ TEST(EndpointBounds, B13_DeregisterEndsWritesThatNeverCome) {
   EndpointConfig config = loopback_config();
   config.operation_timeout = std::chrono::milliseconds(300);
   Victim victim(config);
-  Memory memory(*victim.endpoint, kBulk);
+  Memory memory(*victim.endpoint, kBulkBytes);
   victim.ask(ControlType::kWrite, memory);
   ASSERT_TRUE(victim.peer->hear(ControlType::kGo).has_value());
   expect_let_go(victim, memory);
@@ -366,7 +366,7 @@ TEST(EndpointBounds, B2_WantOfMemoryEndsTheConnectionAlone) {
   for (uint64_t i = 0; i < 2600; ++i) {
     for (const auto& peer : peers) {
       if (!peer->goes_on()) continue;
-      peer->say(ControlType::kSend, i, i, kBulk, Packing::kWhole, &payload);
+      peer->say(ControlType::kSend, i, i, kBulkBytes, Packing::kWhole, &payload);
       if (i < 220) peer->say(ControlType::kSendData, i, 100'000 + i, 0, Packing::kWhole, &payload);
     }
   }

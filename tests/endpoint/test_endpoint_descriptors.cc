@@ -24,17 +24,17 @@ constexpr int kTogether = 8;
 constexpr milliseconds kPatience(1500);
 constexpr const char* kExhausted = "failed TCPX_E_EXHAUSTED: ";
 
-enum class Way { kTcp, kTcpOverLoadedPlugin, kOneHost };
+enum class Transport { kTcp, kTcpOverLoadedPlugin, kOneHost };
 
-class EndpointDescriptors : public ::testing::TestWithParam<Way> {
+class EndpointDescriptors : public ::testing::TestWithParam<Transport> {
  protected:
   EndpointDescriptors() {
     allow_broken_connections();
     for (const char* line : {"a connection was not made", "bootstrap: dropped", "dropped during the handshake",
                              "TCPX_E_EXHAUSTED", "cannot take connections"})
       allow_log(line);
-    if (GetParam() != Way::kOneHost) ::setenv("UCCL_TCPX_LOCAL", "off", 1);
-    if (GetParam() == Way::kTcpOverLoadedPlugin) ::setenv("UCCL_TCPX_PLUGIN_PATH", TCPX_SOFT_PLUGIN, 1);
+    if (GetParam() != Transport::kOneHost) ::setenv("UCCL_TCPX_LOCAL", "off", 1);
+    if (GetParam() == Transport::kTcpOverLoadedPlugin) ::setenv("UCCL_TCPX_PLUGIN_PATH", TCPX_SOFT_PLUGIN, 1);
     endpoint_ = make_endpoint();
   }
   ~EndpointDescriptors() override {
@@ -132,7 +132,7 @@ TEST_P(EndpointDescriptors, AConnectionTakesDescriptorsForItsSocketsAndFewElse) 
   ::unsetenv("NCCL_NSOCKS_PERTHREAD");
   ::unsetenv("UCCL_TCPX_NUM_CHANNELS");
   const size_t of_pipelines = 2 * (4 + 1);  // each way four data sockets and the plugin's control socket
-  const size_t most = of_pipelines + (GetParam() == Way::kOneHost ? 3 : 1);
+  const size_t most = of_pipelines + (GetParam() == Transport::kOneHost ? 3 : 1);
   EXPECT_EQ(acceptor.ask("passive"), "ok");
   const std::string connect = concat("connect ", acceptor.port());
   EXPECT_EQ(connector.ask(connect), "ok");  // makes what connections share, which ends with the last of them
@@ -142,9 +142,9 @@ TEST_P(EndpointDescriptors, AConnectionTakesDescriptorsForItsSocketsAndFewElse) 
   EXPECT_TRUE(wait_until([&] { return descriptors_of(acceptor) <= there + most; })) << descriptors_of(acceptor) - there;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, EndpointDescriptors, ::testing::Values(Way::kTcp, Way::kTcpOverLoadedPlugin, Way::kOneHost),
+INSTANTIATE_TEST_SUITE_P(Ways, EndpointDescriptors, ::testing::Values(Transport::kTcp, Transport::kTcpOverLoadedPlugin, Transport::kOneHost),
                          [](const auto& way) {
-                           return way.param == Way::kTcp ? "Tcp" : way.param == Way::kOneHost ? "OneHost" : "TcpOverLoadedPlugin";
+                           return way.param == Transport::kTcp ? "Tcp" : way.param == Transport::kOneHost ? "OneHost" : "TcpOverLoadedPlugin";
                          });
 
 }  // namespace

@@ -17,11 +17,11 @@ namespace {
 
 using namespace testing;  // NOLINT: a test's own helpers
 
-constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
 
 using Bytes = std::vector<std::byte>;
 
-Bytes bytes_of(std::string_view text) {
+Bytes text_bytes(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }
@@ -45,7 +45,7 @@ TEST(EndpointFrames, HeadersAreChecked) {
   EXPECT_EQ(code_with([](ControlHeader& h) { h.way = 31; }), Code::kOk);
   EXPECT_EQ(code_with([](ControlHeader& h) { h.way = 32; }), Code::kProtocol);
   EXPECT_EQ(code_with([](ControlHeader& h) { h.flags = 0xffff, h.checksum = 9; }), Code::kOk);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.operation = h.value = h.bytes = kHuge; }), Code::kOk);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.operation = h.value = h.bytes = kMost; }), Code::kOk);
 }
 
 TEST(EndpointFrames, OtherVersionsAreNamed) {
@@ -61,8 +61,8 @@ TEST(EndpointFrames, OtherVersionsAreNamed) {
 TEST(EndpointFrames, OffersAreCheckedAndFound) {
   Bytes offers;
   append_offer(Way::kRing, {}, offers);
-  append_offer(Way{31}, bytes_of("abc"), offers);
-  append_offer(Way::kPull, bytes_of("words"), offers);
+  append_offer(Way{31}, text_bytes("abc"), offers);
+  append_offer(Way::kPull, text_bytes("words"), offers);
   ASSERT_TRUE(check_offers(offers).is_ok());
   const auto words = [&](Way way) {
     const auto found = WireOffers(offers).find(way);
@@ -120,16 +120,16 @@ TEST(EndpointFrames, StatusesComeBackWithTheirText) {
   EXPECT_EQ(read.to_string(), "TCPX_E_MISMATCH: peer reported: receive: 16 bytes here, 8 there");
   EXPECT_TRUE(payload_of(DoneFrame{}).empty());
   EXPECT_TRUE(read_done(0, {}).is_ok());
-  EXPECT_TRUE(read_done(0, bytes_of("no matter")).is_ok());
+  EXPECT_TRUE(read_done(0, text_bytes("no matter")).is_ok());
 }
 
 TEST(EndpointFrames, ForeignStatusesAreBounded) {
-  for (const uint64_t code : {static_cast<uint64_t>(kLastCode) + 1, uint64_t{1} << 32, kHuge}) {
-    const Status status = read_done(code, bytes_of("from later"));
+  for (const uint64_t code : {static_cast<uint64_t>(kLastCode) + 1, uint64_t{1} << 32, kMost}) {
+    const Status status = read_done(code, text_bytes("from later"));
     EXPECT_EQ(status.code(), Code::kProtocol);
     EXPECT_EQ(status.detail(), concat("unknown code ", code, ": from later"));
   }
-  EXPECT_EQ(read_done(1, bytes_of("a\nb\x1b[31m\xff")).detail(), "a.b.[31m.");
+  EXPECT_EQ(read_done(1, text_bytes("a\nb\x1b[31m\xff")).detail(), "a.b.[31m.");
   EXPECT_EQ(read_done(1, Bytes(100'000, std::byte{'x'})).detail().size(), kMaxStatusTextBytes);
   const Status longest(Code::kSystem, "op", std::string(100'000, 'x'));
   EXPECT_EQ(payload_of(DoneFrame{.status = longest}).size(), kMaxStatusTextBytes);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -59,39 +60,51 @@ class EndpointHangingMemory : public EndpointPairTest {
 class EndpointHangingPeer : public EndpointHangingMemory {};
 TCPX_OVER_SETUPS(EndpointHangingPeer, std::vector<EndpointSetup>{{.same_host = true}});
 
-enum class Way { kReceive, kRead, kWrite };
-
+// All of them at once, each on a connection of its own: they wait for the same time.
 TEST_P(EndpointHangingPeer, IsGivenUpAtTheDeadlineAndHoldsUpNobodyElse) {
-  for (const Way way : {Way::kReceive, Way::kRead, Way::kWrite}) {
+  struct Move {
+    Move(OperationKind its_kind, size_t bytes) : kind(its_kind), there(bytes), here(bytes) {}
+    const OperationKind kind;
+    HangingMemory there;
+    GuardedBuffer here;
+    LocalRange to{};
+    Result<OperationId> id = Status(Code::kInternal, "submit", "not yet");
+  };
+  std::deque<Move> moves;
+  for (const OperationKind kind : {OperationKind::kRecv, OperationKind::kRead, OperationKind::kWrite}) {
     for (const size_t bytes : kSizes) {
-      SCOPED_TRACE(concat("way ", static_cast<int>(way), ", ", bytes, " bytes"));
       connect(a_, b_);
-      HangingMemory there(bytes);
-      TCPX_NEEDS_HANGING(there);
-      GuardedBuffer here(bytes);
-      const LocalRange from = range(b_, there.span()), to = range(a_, here.span());
-      Result<OperationId> id = Status(Code::kInternal, "submit", "not yet");
+      Move& move = moves.emplace_back(kind, bytes);
+      TCPX_NEEDS_HANGING(move.there);
+      const LocalRange from = range(b_, move.there.span()), to = move.to = range(a_, move.here.span());
       const SubmitOptions late{.timeout = kTimeout};
-      if (way == Way::kReceive) {
-        id = a_->recv_async(a_.conn, {&to, 1}, late);
+      if (kind == OperationKind::kRecv) {
+        move.id = a_->recv_async(a_.conn, {&to, 1}, late);
         ASSERT_TRUE(b_->send_async(b_.conn, {&from, 1}).is_ok());
-      } else if (way == Way::kRead) {
+      } else if (kind == OperationKind::kRead) {
         const RemoteRange slot{b_->advertise(b_.conn, from).value(), 0};
-        id = a_->read_async(a_.conn, {&to, 1}, {&slot, 1}, late);
+        move.id = a_->read_async(a_.conn, {&to, 1}, {&slot, 1}, late);
       } else {
         const RemoteRange slot{a_->advertise(a_.conn, to).value(), 0};
-        id = b_->write_async(b_.conn, {&from, 1}, {&slot, 1}, late);
+        move.id = b_->write_async(b_.conn, {&from, 1}, {&slot, 1}, late);
       }
-      expect_goes_on();
-      EXPECT_TRUE(ends_late(way == Way::kWrite ? b_ : a_, id));
-      EXPECT_TRUE(wait_until([&] { return a_->deregister(to.memory).is_ok(); })) << "nothing uses it any more";
-      std::fill(here.span().begin(), here.span().end(), std::byte{9});
-      there.release();
-      expect_goes_on();
-      std::this_thread::sleep_for(milliseconds(50));
-      EXPECT_EQ(std::count(here.span().begin(), here.span().end(), std::byte{9}), static_cast<ptrdiff_t>(bytes))
-          << "nothing is written after the end";
     }
+  }
+  expect_goes_on();
+  for (Move& move : moves) {
+    const std::span<std::byte> here = move.here.span();
+    SCOPED_TRACE(concat("kind ", static_cast<int>(move.kind), ", ", here.size(), " bytes"));
+    EXPECT_TRUE(ends_late(move.kind == OperationKind::kWrite ? b_ : a_, move.id));
+    EXPECT_TRUE(wait_until([&] { return a_->deregister(move.to.memory).is_ok(); })) << "nothing uses it any more";
+    std::fill(here.begin(), here.end(), std::byte{9});
+    move.there.release();
+  }
+  expect_goes_on();
+  std::this_thread::sleep_for(milliseconds(50));
+  for (Move& move : moves) {
+    const std::span<std::byte> here = move.here.span();
+    EXPECT_EQ(std::count(here.begin(), here.end(), std::byte{9}), static_cast<ptrdiff_t>(here.size()))
+        << "nothing is written after the end";
   }
 }
 
@@ -155,19 +168,20 @@ TEST_P(EndpointHangingOwn, HoldsUpNobodyElseAndTheOperationGoesOnWithIt) {
 }
 
 TEST_P(EndpointHangingOwn, DoesNotHoldUpTheEndOfTheEndpoint) {
-  for (const bool sends : {false, true}) {
-    HangingMemory here(kSizes[0]);
-    TCPX_NEEDS_HANGING(here);
-    GuardedBuffer there(kSizes[0]);
-    make_pair();
-    const LocalRange hanging = range(a_, here.span()), other = range(b_, there.span());
-    ASSERT_TRUE(begin(sends, hanging, other).is_ok());
-    expect_goes_on();
-    const TimePoint begin = std::chrono::steady_clock::now();
-    a_.reset();
-    b_.reset();
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(20));
-  }
+  HangingMemory sent(kSizes[0]), received(kSizes[0]);
+  TCPX_NEEDS_HANGING(sent);
+  TCPX_NEEDS_HANGING(received);
+  GuardedBuffer there(2 * kSizes[0]);
+  make_pair();
+  const LocalRange other = range(b_, there.span().first(kSizes[0])), another = range(b_, there.span().subspan(kSizes[0]));
+  ASSERT_TRUE(begin(true, range(a_, sent.span()), other).is_ok());
+  connect(a_, b_);
+  ASSERT_TRUE(begin(false, range(a_, received.span()), another).is_ok());
+  expect_goes_on();
+  const TimePoint begin = std::chrono::steady_clock::now();
+  a_.reset();
+  b_.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(20));
 }
 
 }  // namespace

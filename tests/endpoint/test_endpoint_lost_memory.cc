@@ -13,7 +13,7 @@
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kShort = 100, kLong = size_t{1} << 20;
+constexpr size_t kFewBytes = 100, kManyBytes = size_t{1} << 20;
 
 class EndpointLostMemory : public EndpointPairTest {
  protected:
@@ -28,7 +28,7 @@ class EndpointLostMemory : public EndpointPairTest {
   void expect_goes_on() {
     const ConnId before_a = a_.conn, before_b = b_.conn;
     connect(a_, b_);
-    GuardedBuffer from(kLong), to(kLong);
+    GuardedBuffer from(kManyBytes), to(kManyBytes);
     const LocalRange out = range(a_, from.span()), in = range(b_, to.span());
     const auto receive = b_->recv_async(b_.conn, {&in, 1});
     EXPECT_TRUE(done(a_, a_->send_async(a_.conn, {&out, 1})));
@@ -45,7 +45,7 @@ TCPX_OVER_SETUPS(EndpointLostMemory, of_host_memory());
 
 TEST_P(EndpointLostMemory, OfASender) {
   allow_log("");
-  for (const size_t bytes : {kShort, kLong}) {
+  for (const size_t bytes : {kFewBytes, kManyBytes}) {
     for (const MemoryEnd end : kMemoryEnds) {
       SCOPED_TRACE(name_of(end));
       connect(a_, b_);
@@ -63,7 +63,7 @@ TEST_P(EndpointLostMemory, OfASender) {
 
 TEST_P(EndpointLostMemory, OfAReceiver) {
   allow_log("");
-  for (const size_t bytes : {kShort, kLong}) {
+  for (const size_t bytes : {kFewBytes, kManyBytes}) {
     for (const MemoryEnd end : kMemoryEnds) {
       SCOPED_TRACE(name_of(end));
       connect(a_, b_);
@@ -74,7 +74,7 @@ TEST_P(EndpointLostMemory, OfAReceiver) {
       const auto receive = b_->recv_async(b_.conn, {&in, 1});
       const auto send = a_->send_async(a_.conn, {&out, 1});  // by attach alone does the sender hear of it
       EXPECT_TRUE(fails(b_, receive));
-      if (bytes == kLong && GetParam().same_host && !GetParam().hidden) {
+      if (bytes == kManyBytes && GetParam().same_host && !GetParam().hidden) {
         EXPECT_TRUE(fails(a_, send));
       }
       expect_goes_on();
@@ -84,7 +84,7 @@ TEST_P(EndpointLostMemory, OfAReceiver) {
 
 TEST_P(EndpointLostMemory, ThatThePeerReadsOrWrites) {
   allow_log("");
-  for (const size_t bytes : {kShort, kLong}) {
+  for (const size_t bytes : {kFewBytes, kManyBytes}) {
     for (const MemoryEnd end : kMemoryEnds) {
       for (const bool reads : {true, false}) {
         SCOPED_TRACE(std::string(name_of(end)) + (reads ? " read" : " written"));
@@ -109,9 +109,9 @@ TCPX_OVER_SETUPS(EndpointLostStandIn, std::vector<EndpointSetup>{{.memory = Memo
 
 TEST_P(EndpointLostStandIn, AShortReceiveEnds) {
   allow_log("");
-  PassingMemory to(kShort);
-  GuardedBuffer from(kShort);
-  const LocalRange out = range(a_, from.span()), in = range(b_, {to.data(), kShort});
+  PassingMemory to(kFewBytes);
+  GuardedBuffer from(kFewBytes);
+  const LocalRange out = range(a_, from.span()), in = range(b_, {to.data(), kFewBytes});
   to.go(MemoryEnd::kUnmapped);
   const auto receive = b_->recv_async(b_.conn, {&in, 1});
   EXPECT_TRUE(done(a_, a_->send_async(a_.conn, {&out, 1})));

@@ -12,11 +12,11 @@
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/hostile_peer.h"
 #include "tests/support/process_state.h"
+#include "tests/support/units.h"
 
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr uint64_t kMost = 64 * kMiB;
 constexpr uint64_t kForConnections = kMost - kMost / 4;
 /// An address leaves as much as it has: one is the good peer's.

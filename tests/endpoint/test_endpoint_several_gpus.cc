@@ -16,12 +16,12 @@
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
 #include "tests/support/several_gpus.h"
+#include "tests/support/units.h"
 #include "tests/support/verbs.h"
 
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int kOwn = 0, kOther = 1;  // GPUs
 constexpr size_t kPool = 3 * kMiB;
 

@@ -13,12 +13,12 @@
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
 #include "tests/support/process_state.h"
+#include "tests/support/units.h"
 #include "tests/support/verbs.h"
 
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
 
 using Verb = OperationKind;
 

@@ -15,9 +15,9 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint32_t kSlots = 128;
+constexpr uint32_t kCopySlots = 128;
 
-Bytes pattern(size_t bytes, uint64_t seed) {
+Bytes seeded_bytes(size_t bytes, uint64_t seed) {
   Bytes made(bytes);
   for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>((i + seed) * 0x9e3779b97f4a7c15u >> 56);
   return made;
@@ -44,7 +44,7 @@ class InlineCopiesTest : public ::testing::Test {
     std::vector<InlineCopies::Copy> copies;
     std::set<uint32_t> slots;
     const auto range = ranges({8});
-    for (uint32_t i = 0; i < kSlots; ++i) {
+    for (uint32_t i = 0; i < kCopySlots; ++i) {
       const auto copy = copies_.read(range);
       EXPECT_TRUE(copy.is_ok()) << "copy " << i << ": " << copy.status().to_string();
       if (!copy.is_ok()) return copies;
@@ -64,7 +64,7 @@ class InlineCopiesTest : public ::testing::Test {
     return answer.is_ok() && *answer;
   }
 
-  Bytes memory_ = pattern(2 * kMaxInlineBytes, 1);
+  Bytes memory_ = seeded_bytes(2 * kMaxInlineBytes, 1);
   MemoryRegistry registry_{1};
   const MemoryId region_ = registry_.add(memory_.data(), memory_.size(), MemoryType::kCuda).value();
   SlowCopier copier_;
@@ -89,7 +89,7 @@ TEST_F(InlineCopiesTest, WritesIntoRangesAndNothingBeside) {
   const auto into = ranges(sizes, 9);
   const Bytes before = memory_;
   Bytes wanted = before;
-  const Bytes data = pattern(1006, 77);
+  const Bytes data = seeded_bytes(1006, 77);
   size_t taken = 0;
   for (const HeldRange& range : into) {
     std::copy_n(data.begin() + static_cast<ptrdiff_t>(taken), range.bytes, wanted.begin() + (range.data - memory_.data()));
@@ -116,7 +116,7 @@ TEST_F(InlineCopiesTest, ACopyIsDoneWhenTheCopierSaysSo) {
 
 TEST_F(InlineCopiesTest, DataOfAWriteMayBeReusedAtOnce) {
   copier_.hold();
-  const Bytes wanted = pattern(500, 5);
+  const Bytes wanted = seeded_bytes(500, 5);
   Bytes data = wanted;
   const auto into = ranges({500});
   const auto copy = copies_.write(into, data);
@@ -130,13 +130,13 @@ TEST_F(InlineCopiesTest, CopiesUnderWayDoNotTouchEachOthersSlots) {
   copier_.hold();
   std::vector<InlineCopies::Copy> copies;
   std::vector<Bytes> wanted;
-  for (uint64_t i = 0; i < kSlots; ++i) {
-    const Bytes part = pattern(kMaxInlineBytes, 100 + i);
+  for (uint64_t i = 0; i < kCopySlots; ++i) {
+    const Bytes part = seeded_bytes(kMaxInlineBytes, 100 + i);
     const auto into = ranges({kMaxInlineBytes});
     copies.push_back(copies_.write(into, part).value());
     wanted.push_back(part);
   }
-  for (uint64_t i = 0; i < kSlots; ++i) {
+  for (uint64_t i = 0; i < kCopySlots; ++i) {
     copier_.end_one();
     EXPECT_TRUE(std::equal(wanted[i].begin(), wanted[i].end(), memory_.begin())) << i;
   }
@@ -144,7 +144,7 @@ TEST_F(InlineCopiesTest, CopiesUnderWayDoNotTouchEachOthersSlots) {
 
 TEST_F(InlineCopiesTest, AReleasedSlotIsUsedAgainAndNoOther) {
   const auto copies = take_all();
-  ASSERT_EQ(copies.size(), kSlots);
+  ASSERT_EQ(copies.size(), kCopySlots);
   copies_.release(copies[5]);
   const auto range = ranges({8});
   const auto again = copies_.read(range);
@@ -158,7 +158,7 @@ TEST_F(InlineCopiesTest, ACopyThatDoesNotStartKeepsNoSlot) {
   const auto range = ranges({8});
   for (const Status& failure : {full(), copy_failure()}) {
     copier_.fail_submit = failure;
-    for (uint32_t i = 0; i < 2 * kSlots; ++i) {
+    for (uint32_t i = 0; i < 2 * kCopySlots; ++i) {
       EXPECT_EQ(copies_.read(range).status().to_string(), failure.to_string());
       EXPECT_EQ(copies_.write(range, data).status().to_string(), failure.to_string());
     }

@@ -33,7 +33,7 @@ std::vector<Cut> cuts() {
 TEST(MessagePlan, RequestsTileEachMessageInOrder) {
   for (const Cut& cut : cuts()) {
     const MessagePlan plan(cut.message_bytes, cut.request_bytes);
-    SCOPED_TRACE(testing::Message() << cut.message_bytes << " by " << cut.request_bytes);
+    SCOPED_TRACE(::testing::Message() << cut.message_bytes << " by " << cut.request_bytes);
     for (const uint64_t message : {uint64_t{0}, uint64_t{1}, uint64_t{16}, uint64_t{17}, uint64_t{1000003}}) {
       uint64_t off = 0;
       for (uint64_t i = 0; i < plan.requests_per_message(); ++i) {
@@ -54,7 +54,7 @@ TEST(MessagePlan, RequestsTileEachMessageInOrder) {
 TEST(MessagePlan, RequestsInFlightLieApart) {
   for (const Cut& cut : cuts()) {
     const MessagePlan plan(cut.message_bytes, cut.request_bytes);
-    SCOPED_TRACE(testing::Message() << cut.message_bytes << " by " << cut.request_bytes);
+    SCOPED_TRACE(::testing::Message() << cut.message_bytes << " by " << cut.request_bytes);
     for (uint64_t first = 0; first < 3 * kQueueDepth; ++first) {
       std::set<std::pair<uint64_t, uint64_t>> places;  // begin and end
       for (uint64_t request = first; request < first + kQueueDepth; ++request) {
@@ -75,7 +75,7 @@ TEST(MessagePlan, TransfersFillEveryChannelWhileTheOldestEnds) {
   for (const Cut& cut : cuts()) {
     for (uint32_t channels = 1; channels <= 16; ++channels) {
       const MessagePlan plan = MessagePlan::of_transfers(cut.message_bytes, cut.request_bytes, channels);
-      SCOPED_TRACE(testing::Message() << cut.message_bytes << " by " << cut.request_bytes << " over " << channels);
+      SCOPED_TRACE(::testing::Message() << cut.message_bytes << " by " << cut.request_bytes << " over " << channels);
       // Of the oldest message only the last request may still be in flight.
       const uint64_t requests = (plan.slots() - 1) * plan.requests_per_message() + 1;
       EXPECT_GE(requests, kQueueDepth * channels);

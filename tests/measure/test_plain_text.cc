@@ -15,7 +15,7 @@ TEST(PlainText, BrokenUtf8IsNot) {
   // Lone continuation, cut sequences of each length, overlong forms, a surrogate, beyond the last character, bytes never used.
   for (const char* text : {"\x80", "a\xc3", "\xe2\x89", "\xf0\x9f\x9a", "\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf",
                            "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff", "\xc3(", "\xfe\xbf"}) {
-    EXPECT_FALSE(is_plain_text(text)) << testing::PrintToString(std::string(text));
+    EXPECT_FALSE(is_plain_text(text)) << ::testing::PrintToString(std::string(text));
   }
 }
 

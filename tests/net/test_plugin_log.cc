@@ -17,18 +17,18 @@
 namespace tcpx {
 namespace {
 
-struct Lines {
+struct LogLines {
   static void sink(LogLevel level, std::string_view text, void* self) {
-    static_cast<Lines*>(self)->lines.emplace_back(level, std::string(text));
+    static_cast<LogLines*>(self)->lines.emplace_back(level, std::string(text));
   }
   std::vector<std::pair<LogLevel, std::string>> lines;
 };
 
 TEST(PluginLog, Trap31_LoggerIsVariadicBoundedAndThreadSafe) {
   const abi::NcclLogger logger = plugin_logger();
-  Lines got;
+  LogLines got;
   set_log_level(LogLevel::kDebug);
-  set_log_sink(&Lines::sink, &got);
+  set_log_sink(&LogLines::sink, &got);
   logger(abi::kNcclLogWarn, 0x10, "file.cc", 12, "%s has %d of %zu\n", "eth0", 3, size_t{9});
   logger(abi::kNcclLogInfo, ~0ul, nullptr, 0, "info");
   logger(abi::kNcclLogTrace, 0, "f", 0, "trace");
@@ -57,11 +57,11 @@ TEST(PluginLog, Trap31_LoggerIsVariadicBoundedAndThreadSafe) {
 
 TEST(PluginLog, A6_AFloodOfOneWarningIsAFewLinesAndErrorsAreToldEachTime) {
   const abi::NcclLogger logger = plugin_logger();
-  Lines got;
-  set_log_sink(&Lines::sink, &got);
+  LogLines got;
+  set_log_sink(&LogLines::sink, &got);
   const TimePoint start = Clock::steady().now();
   for (int i = 0; i < 20000; ++i) logger(abi::kNcclLogWarn, 0, "net.cc", 77, "receive on host memory");
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::steady().now() - start).count();
+  const auto lasted = std::chrono::duration_cast<std::chrono::seconds>(Clock::steady().now() - start).count();
   for (int i = 0; i < 3; ++i) logger(abi::kNcclLogAbort, 0, "net.cc", 78, "error %d", i);
   set_log_sink(nullptr, nullptr);
   EXPECT_EQ(std::count(got.lines.begin(), got.lines.end(),
@@ -69,13 +69,13 @@ TEST(PluginLog, A6_AFloodOfOneWarningIsAFewLinesAndErrorsAreToldEachTime) {
             1);
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(got.lines[got.lines.size() - 3 + static_cast<size_t>(i)].second, concat("plugin: error ", i));
-  EXPECT_LE(got.lines.size(), 6u + static_cast<size_t>(seconds));
+  EXPECT_LE(got.lines.size(), 6u + static_cast<size_t>(lasted));
 }
 
 TEST(PluginLog, ACallHearsWhyItFailedAlsoWhenTheLogHasToldItAlready) {
   const abi::NcclLogger logger = plugin_logger();
-  Lines got;
-  set_log_sink(&Lines::sink, &got);
+  LogLines got;
+  set_log_sink(&LogLines::sink, &got);
   const std::string plugin = "p";
   for (int i = 0; i < 3; ++i) {
     std::string words;

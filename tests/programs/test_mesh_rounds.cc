@@ -11,16 +11,14 @@
 
 #include "base/text.h"
 #include "programs/mesh/mesh_rounds.h"
+#include "tests/support/ok.h"
 
 namespace tcpx::mesh {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-Deadline soon() {
-  return Deadline::after(seconds(20));
-}
+using testing::soon;
 
 constexpr MeshLimits kLimits = {.step = seconds(5), .round = seconds(10)};
 

@@ -10,16 +10,14 @@
 
 #include "base/text.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/ok.h"
 
 namespace tcpx::mesh {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-Deadline soon() {
-  return Deadline::after(seconds(10));
-}
+using testing::soon;
 
 RankDescription description_of(int rank, int size) {
   return {.rank = rank,

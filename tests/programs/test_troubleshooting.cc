@@ -31,7 +31,7 @@ std::map<std::string, std::string> all_helped() {
 }
 
 /// Entries of a document by anchor; an entry ends where the next begins.
-std::map<std::string, std::string> entries_of(const std::string& file) {
+std::map<std::string, std::string> sections_of(const std::string& file) {
   std::ifstream stream(kRoot / "docs" / file);
   EXPECT_TRUE(stream) << file;
   const std::string begin = "<a id=\"TCPX_", end = "\"></a>";
@@ -86,7 +86,7 @@ Shown code_in(const std::string& entry) {
 }
 
 void expect_entries(const std::string& file, const std::vector<std::string>& parts) {
-  std::map<std::string, std::string> entries = entries_of(file);
+  std::map<std::string, std::string> entries = sections_of(file);
   for (const auto& [name, sentence] : all_helped()) {
     ASSERT_TRUE(entries.contains(name)) << file << " has no entry " << name;
     const std::string& entry = entries[name];
@@ -127,8 +127,8 @@ TEST(Troubleshooting, TheChinesePageHasTheSameEntriesInTheSameOrder) {
 }
 
 TEST(Troubleshooting, TheChinesePageShowsTheSameCommandsOutputsAndNames) {
-  const std::map<std::string, std::string> english = entries_of("troubleshooting.md");
-  std::map<std::string, std::string> chinese = entries_of("troubleshooting.zh.md");
+  const std::map<std::string, std::string> english = sections_of("troubleshooting.md");
+  std::map<std::string, std::string> chinese = sections_of("troubleshooting.zh.md");
   for (const auto& [name, entry] : english) {
     EXPECT_FALSE(code_in(entry).blocks.empty()) << name;
     EXPECT_EQ(code_in(entry).blocks, code_in(chinese[name]).blocks) << name;

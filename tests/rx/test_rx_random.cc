@@ -13,8 +13,8 @@
 namespace tcpx {
 namespace {
 
-constexpr uint64_t kMost64 = std::numeric_limits<uint64_t>::max();
-constexpr uint32_t kMost32 = std::numeric_limits<uint32_t>::max();
+constexpr uint64_t kLast64 = std::numeric_limits<uint64_t>::max();
+constexpr uint32_t kLast32 = std::numeric_limits<uint32_t>::max();
 
 struct RandomMessage {
   uint64_t pool_bytes, message_bytes, destination_bytes;
@@ -78,10 +78,10 @@ TEST(RxRandom, RandomMutationsAreRefusedUnlessTheByteMapAllowsThem) {
           f.dst_off += below(5) - 2;
           break;
         case 2:
-          f.dst_off = kMost64 - below(50);
+          f.dst_off = kLast64 - below(50);
           break;
         case 3:
-          f.src_off = static_cast<uint32_t>(kMost32 - below(50));
+          f.src_off = static_cast<uint32_t>(kLast32 - below(50));
           break;
         case 4:
           f.src_off += static_cast<uint32_t>(below(9)) - 4;

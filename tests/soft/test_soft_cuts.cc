@@ -9,11 +9,11 @@
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/process_state.h"
 #include "tests/support/soft_faults.h"
+#include "tests/support/units.h"
 
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
 
 using SoftCuts = SoftFaults;
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tests/support/soft_faults.h"
+#include "tests/support/units.h"
 
 namespace tcpx::testing {
 namespace {
@@ -10,7 +11,6 @@ namespace {
 using soft::ChunkHeader;
 using soft::kChunkHeaderBytes;
 
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr uint32_t kCut = RawSender::kCut;
 
 using SoftDamage = SoftFaults;

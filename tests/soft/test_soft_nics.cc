@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,10 +33,6 @@ TEST(SoftNics, ASocketIsBoundOnlyWhereItsNicLeadsToTheTargetAndTheKernelTakesAno
   EXPECT_FALSE(must_bind("eth1", none, eth1)) << "the kernel does not tell";
   EXPECT_FALSE(must_bind("eth1", here, eth1)) << "a bound socket would look for another own address out there";
   EXPECT_FALSE(must_bind("eth1", eth0, own));
-}
-
-bool run(const std::string& command) {
-  return std::system(command.c_str()) == 0;
 }
 
 SocketAddress at(const char* host) {

@@ -94,9 +94,9 @@ INSTANTIATE_TEST_SUITE_P(Memory, ReceivedStream, ::testing::Values(MemoryType::k
 TEST_P(ReceivedStream, MayBeCutAnywhere) {
   const auto comm = must(SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours)));
   const size_t sizes[] = {0, 1, 8, 1023, 1024, 1025, 4096, kChunkBytes - 1, kChunkBytes, kChunkBytes + 1, 5 * kChunkBytes + 77};
-  constexpr size_t kRounds = 60;
-  messages_.reserve(kRounds * kQueueDepth);
-  for (size_t round = 0; round < kRounds; ++round) {
+  constexpr size_t kFills = 60;
+  messages_.reserve(kFills * kQueueDepth);
+  for (size_t round = 0; round < kFills; ++round) {
     // Pieces from single bytes, which end inside headers, to many messages at once.
     const size_t most = round % 3 == 0 ? 60 : round % 3 == 1 ? 3000 : 100000;
     const size_t first = messages_.size(), before = random_() % (kQueueDepth + 1);

@@ -14,13 +14,13 @@
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"
+#include "tests/support/units.h"
 
 namespace tcpx::testing {
 namespace {
 
 using namespace soft;
 
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr std::chrono::milliseconds kAWhile{100};  // long enough to see that something does not happen
 
 /// Data received from one data socket so far.

@@ -9,6 +9,7 @@
 
 #include "tests/support/ok.h"
 #include "tests/support/socket_pair.h"
+#include "tests/support/threads.h"
 #include "transfer/bootstrap_channel.h"
 
 namespace tcpx::testing {
@@ -43,11 +44,6 @@ inline std::vector<Handle> some_handles(size_t count) {
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
-}
-
-template <class F>
-auto in_thread(F function) {
-  return std::async(std::launch::async, std::move(function));
 }
 
 }  // namespace tcpx::testing

@@ -279,4 +279,8 @@ class HiddenMemoryOps : public MemoryOps {
   std::map<std::thread::id, size_t> started_ TCPX_GUARDED_BY(copies_mutex_);
 };
 
+inline std::unique_ptr<MemoryOps> make_hidden_memory_ops() {
+  return std::make_unique<HiddenMemoryOps>();
+}
+
 }  // namespace tcpx::testing

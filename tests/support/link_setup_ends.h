@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,17 +15,13 @@
 #include "endpoint/link_setup.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/ok.h"
+#include "tests/support/threads.h"
 #include "transfer/bootstrap.h"
 #include "transfer/local_machine.h"
 
 namespace tcpx::testing {
 
 using Linked = Result<LinkParts>;
-
-template <class F>
-auto in_thread(F function) {
-  return std::async(std::launch::async, std::move(function));
-}
 
 /// Records every frame.
 class FrameRecorder final : public ControlSink {

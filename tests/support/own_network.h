@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -17,6 +18,11 @@
 #include "base/unique_fd.h"
 
 namespace tcpx::testing {
+
+/// Runs `command` in a shell, in the network namespace of this thread. @return whether it succeeded
+inline bool run(const std::string& command) {
+  return std::system(command.c_str()) == 0;
+}
 
 /// Turns the loopback device of this thread's network namespace on or off. @return errno
 inline int set_loopback(bool up) {

@@ -1,5 +1,5 @@
-// Headers of nearly every test, compiled once for all test programs. None of this project, so that a file that misses a header
-// of ours does not compile.
+// Headers of nearly every test, compiled once for all test programs. None of this project: all programs would be compiled anew when it
+// changes.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -8,10 +8,10 @@
 
 #include "tests/support/expect_log.h"
 #include "tests/support/table_harness.h"
+#include "tests/support/units.h"
 
 namespace tcpx::testing {
 
-inline constexpr size_t kMiB = size_t{1} << 20;
 
 // Small enough for a test to exhaust it.
 inline const int kPoolSizeIsSet = ::setenv("UCCL_TCPX_SOFT_POOL_BYTES", "16777216", 1);

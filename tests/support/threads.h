@@ -5,13 +5,21 @@
 
 #include <atomic>
 #include <cstddef>
+#include <future>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
+
+/// Runs `function` in a thread of its own. @return its result, in a future
+template <class F>
+auto in_thread(F function) {
+  return std::async(std::launch::async, std::move(function));
+}
 
 /// Threads that repeat `step` until `stop`, which the destructor calls.
 class Repeating {

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr uint64_t kChunk = 512 * 1024;
+constexpr uint64_t kChunkBytes = 512 * 1024;
 constexpr uint32_t kAll = 0xffff;
 constexpr uint64_t kPlenty = uint64_t{1} << 40;
 
@@ -30,12 +30,12 @@ class Network {
       while (posted < chunks) {
         uint32_t room = 0;
         for (size_t i = 0; i < queues_.size(); ++i) room |= queues_[i].waiting < window_ ? 1u << i : 0;
-        const auto path = router.pick(room, kChunk, (chunks - posted) * kChunk);
+        const auto path = router.pick(room, kChunkBytes, (chunks - posted) * kChunkBytes);
         if (!path) break;
         Queue& queue = queues_[*path];
         if (queue.waiting++ == 0) queue.next = now_ + time_of(*path);
         ++queue.posted;
-        router.posted(*path, kChunk, now_);
+        router.posted(*path, kChunkBytes, now_);
         ++posted;
       }
       now_ += microseconds(10);
@@ -44,7 +44,7 @@ class Network {
         while (queue.waiting > 0 && queue.next <= now_) {
           --queue.waiting;
           queue.next += time_of(i);
-          router.delivered(i, kChunk, now_);
+          router.delivered(i, kChunkBytes, now_);
           ++done;
         }
       }
@@ -101,15 +101,15 @@ TEST(ChunkRouter, AChannelSlowerThanTheMemoryIsNoFasterThanItIs) {
   Network network({0.1, 0.1, 0.1, 0.01});
   network.move(1000);
   EXPECT_NEAR(static_cast<double>(network.posted(3)), 1000.0 / 31, 12);
-  EXPECT_NEAR(network.router.rate(3) / (0.01e3 * kChunk), 1, 0.3);
+  EXPECT_NEAR(network.router.rate(3) / (0.01e3 * kChunkBytes), 1, 0.3);
 }
 
 TEST(ChunkRouter, AnUnknownChannelBeginsWithFewChunks) {
   ChunkRouter router(2);
   const TimePoint now{};
   size_t given = 0;
-  while (const auto path = router.pick(kAll, kChunk, kPlenty)) {
-    router.posted(*path, kChunk, now);
+  while (const auto path = router.pick(kAll, kChunkBytes, kPlenty)) {
+    router.posted(*path, kChunkBytes, now);
     ASSERT_LE(++given, 100u);
   }
   EXPECT_EQ(given, 2 * ChunkRouter::kFirstChunks);
@@ -117,22 +117,22 @@ TEST(ChunkRouter, AnUnknownChannelBeginsWithFewChunks) {
 
 TEST(ChunkRouter, ALoneChannelAlwaysTakes) {
   ChunkRouter router(1);
-  EXPECT_EQ(router.pick(1, kChunk, kChunk), size_t{0});
-  router.posted(0, kChunk, TimePoint());
-  router.delivered(0, kChunk, TimePoint() + milliseconds(900));
-  EXPECT_EQ(router.pick(1, kChunk, kChunk), size_t{0});
-  EXPECT_EQ(router.pick(0, kChunk, kChunk), std::nullopt) << "no room";
+  EXPECT_EQ(router.pick(1, kChunkBytes, kChunkBytes), size_t{0});
+  router.posted(0, kChunkBytes, TimePoint());
+  router.delivered(0, kChunkBytes, TimePoint() + milliseconds(900));
+  EXPECT_EQ(router.pick(1, kChunkBytes, kChunkBytes), size_t{0});
+  EXPECT_EQ(router.pick(0, kChunkBytes, kChunkBytes), std::nullopt) << "no room";
 }
 
 TEST(ChunkRouter, AClosedChannelIsLeftOut) {
   ChunkRouter router(2);
   router.closed(0);
   for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(router.pick(kAll, kChunk, kPlenty), size_t{1});
-    router.posted(1, kChunk, TimePoint());
+    EXPECT_EQ(router.pick(kAll, kChunkBytes, kPlenty), size_t{1});
+    router.posted(1, kChunkBytes, TimePoint());
   }
   router.closed(1);
-  EXPECT_EQ(router.pick(kAll, kChunk, kPlenty), std::nullopt);
+  EXPECT_EQ(router.pick(kAll, kChunkBytes, kPlenty), std::nullopt);
 }
 
 TEST(ChunkRouter, AWaitOfTheSenderIsNotTakenForASlowNetwork) {
@@ -141,8 +141,8 @@ TEST(ChunkRouter, AWaitOfTheSenderIsNotTakenForASlowNetwork) {
   const double before = network.router.rate(0);
   // One chunk is posted long before it arrives, because the sender has nothing to send.
   const TimePoint now = TimePoint() + std::chrono::hours(2);
-  network.router.posted(0, kChunk, now);
-  network.router.delivered(0, kChunk, now + std::chrono::seconds(10));
+  network.router.posted(0, kChunkBytes, now);
+  network.router.delivered(0, kChunkBytes, now + std::chrono::seconds(10));
   EXPECT_GT(network.router.rate(0), before / 4);
 }
 
