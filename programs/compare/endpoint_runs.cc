@@ -257,7 +257,12 @@ Status EndpointRuns::compare(const Section& section) {
   for (const Column& column : section.columns) {
     movers.push_back({concat(section.title, ", ", column.name), column.setup, overrides_, column.row});
   }
-  const Status status = comparison_.measure(movers, section.sizes);
+  Status status;
+  for (const uint64_t bytes : section.sizes) {
+    status = comparison_.measure(movers, {bytes});
+    if (!status.is_ok()) break;
+    comparison_.say(concat(section.title, ", ", size_text(bytes), ": done"));
+  }
   std::vector<Line> lines;
   for (size_t i = 0; i < movers.size(); ++i) lines.push_back({section.columns[i].name, movers[i].measured});
   lines.push_back({section.other, std::move(others)});
@@ -312,6 +317,7 @@ Status EndpointRuns::memory() {
     table.rows.push_back({value->name, {samples.summary(), std::string(value->unit)}, true});
   }
   comparison_.report().tables.push_back(std::move(table));
+  comparison_.say("memory: done");
   return Status::ok();
 }
 
