@@ -5,6 +5,8 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#include <iterator>
+
 #include "base/socket_io.h"
 #include "base/text.h"
 
@@ -16,30 +18,18 @@ constexpr int kPollMs = 100;                              // longest delay until
 
 template <size_t kBytes>
 void put_text(char (&to)[kBytes], const std::string& text) {
-  const size_t length = text.copy(to, kBytes - 1);
-  to[length] = '\0';
-}
-
-Status set_up(const EndSetup& setup, std::unique_ptr<BenchEnd>& end, EndAnswer& answer) {
-  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<BenchEnd> made, make_bench_end(setup));
-  end = std::move(made);
-  const Result<Handle> handle = end->listen();
-  if (handle.is_ok()) answer.handle = *handle;
-  return handle.status();
-}
-
-Status run(BenchEnd& end, Deadline deadline, EndAnswer& answer) {
-  const Result<Timing> timing = end.run(deadline);
-  if (timing.is_ok()) answer.timing = *timing;
-  return timing.status();
+  to[text.copy(to, kBytes - 1)] = '\0';
 }
 
 Status perform(const EndCommand& command, std::unique_ptr<BenchEnd>& end, EndAnswer& answer) {
   using Call = EndCommand::Call;
   const Deadline deadline{TimePoint(Duration(command.deadline_ns))};
   switch (command.call) {
-    case Call::kSetUp:
-      return set_up(command.setup, end, answer);
+    case Call::kSetUp: {
+      TCPX_ASSIGN_OR_RETURN(end, make_bench_end(command.setup));
+      TCPX_ASSIGN_OR_RETURN(answer.handle, end->listen());
+      return Status::ok();
+    }
     case Call::kConnect:
       return end->connect(command.handle, deadline);
     case Call::kAccept:
@@ -48,8 +38,10 @@ Status perform(const EndCommand& command, std::unique_ptr<BenchEnd>& end, EndAns
       return end->allocate(command.row);
     case Call::kPrepare:
       return end->prepare(command.count);
-    case Call::kRun:
-      return run(*end, deadline, answer);
+    case Call::kRun: {
+      TCPX_ASSIGN_OR_RETURN(answer.timing, end->run(deadline));
+      return Status::ok();
+    }
     case Call::kVerify:
       return end->verify();
     case Call::kClose:
@@ -63,16 +55,12 @@ Status perform(const EndCommand& command, std::unique_ptr<BenchEnd>& end, EndAns
 Result<std::unique_ptr<EndPair>> EndPair::start(const EnvironmentOverrides& overrides, const std::atomic<bool>& stop,
                                                 const std::vector<std::string>& words) {
   std::unique_ptr<EndPair> pair(new EndPair(stop));
-  TCPX_RETURN_IF_ERROR(spawn(pair->leader_, words, overrides));
-  TCPX_RETURN_IF_ERROR(spawn(pair->follower_, words, overrides));
+  for (End& end : pair->ends_) {
+    std::vector<std::string> all = words;
+    all.emplace_back();
+    TCPX_ASSIGN_OR_RETURN(end.process, Child::start_connected(std::move(all), overrides, SOCK_SEQPACKET, end.socket));
+  }
   return pair;
-}
-
-Status EndPair::spawn(End& end, std::vector<std::string> words, const EnvironmentOverrides& overrides) {
-  words.emplace_back();
-  TCPX_ASSIGN_OR_RETURN(Child started, Child::start_connected(std::move(words), overrides, SOCK_SEQPACKET, end.socket));
-  end.process = std::move(started);
-  return Status::ok();
 }
 
 // Its socket is closed: it ends, if it has not yet.
@@ -80,50 +68,35 @@ Status EndPair::died(End& end) {
   return Status(Code::kPeerGone, end.name, describe_exit(end.process.wait()));
 }
 
-Status EndPair::send(End& end, const EndCommand& command) {
-  if (::send(end.socket.get(), &command, sizeof command, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof command))
-    return Status::ok();
-  return died(end);
-}
-
-Status EndPair::receive(End& end, EndAnswer& answer) {
-  if (::recv(end.socket.get(), &answer, sizeof answer, 0) != static_cast<ssize_t>(sizeof answer)) return died(end);
-  if (answer.code == Code::kOk) return Status::ok();
-  return Status(answer.code, concat(end.name, ": ", answer.operation), answer.detail);
-}
-
 Result<EndPair::Answers> EndPair::ask(const EndCommand& leader, const EndCommand& follower, Duration limit) {
   const auto deadline = Deadline::after(limit);
-  EndCommand command = follower;
-  command.deadline_ns = deadline.at().time_since_epoch().count();
-  TCPX_RETURN_IF_ERROR(send(follower_, command));
-  command = leader;
-  command.deadline_ns = deadline.at().time_since_epoch().count();
-  TCPX_RETURN_IF_ERROR(send(leader_, command));
-
-  Answers answers;
   const Deadline patience(deadline.at() + std::min(limit, kMostGrace));
+  Answers answers;
+  EndAnswer* const places[] = {&answers.follower, &answers.leader};
+  bool waits[] = {true, true};
+  for (size_t i = 0; i < std::size(ends_); ++i) {
+    EndCommand command = i == 0 ? follower : leader;
+    command.deadline_ns = deadline.at().time_since_epoch().count();
+    if (::send(ends_[i].socket.get(), &command, sizeof command, MSG_NOSIGNAL) < 0) return died(ends_[i]);
+  }
   Status first_error;
-  bool leader_waits = true, follower_waits = true;
-  while (leader_waits || follower_waits) {
+  while (waits[0] || waits[1]) {
     if (stop_) return Status(Code::kCancelled, "measure", "interrupted");
     if (patience.expired()) {
-      const char* silent = leader_waits ? leader_.name : follower_.name;
-      return Status(Code::kTimeout, leader_waits && follower_waits ? "both ends" : silent, "no answer");
+      return Status(Code::kTimeout, waits[0] && waits[1] ? "both ends" : ends_[waits[0] ? 0 : 1].name, "no answer");
     }
-    pollfd waits[2] = {{.fd = leader_waits ? leader_.socket.get() : -1, .events = POLLIN, .revents = 0},
-                       {.fd = follower_waits ? follower_.socket.get() : -1, .events = POLLIN, .revents = 0}};
-    if (::poll(waits, 2, kPollMs) < 0 && errno != EINTR) return system_error("wait for ends", errno);
-    const auto take = [&](const pollfd& wait, End& end, EndAnswer& answer, bool& waiting) {
-      if (wait.revents == 0) return;
-      waiting = false;
-      Status status = receive(end, answer);
+    pollfd sockets[2];
+    for (size_t i = 0; i < 2; ++i) sockets[i] = {.fd = waits[i] ? ends_[i].socket.get() : -1, .events = POLLIN, .revents = 0};
+    if (::poll(sockets, 2, kPollMs) < 0 && errno != EINTR) return system_error("wait for ends", errno);
+    for (size_t i = 0; i < 2; ++i) {
+      if (sockets[i].revents == 0) continue;
+      waits[i] = false;
+      EndAnswer& answer = *places[i];
       // An end that has died explains what the other one says.
-      if (!status.is_ok() && (first_error.is_ok() || !end.process.is_running())) first_error = std::move(status);
-    };
-    take(waits[0], leader_, answers.leader, leader_waits);
-    take(waits[1], follower_, answers.follower, follower_waits);
-    if (!leader_.process.is_running() || !follower_.process.is_running()) break;
+      if (::recv(sockets[i].fd, &answer, sizeof answer, 0) != static_cast<ssize_t>(sizeof answer)) return died(ends_[i]);
+      if (answer.code == Code::kOk || !first_error.is_ok()) continue;
+      first_error = Status(answer.code, concat(ends_[i].name, ": ", answer.operation), answer.detail);
+    }
   }
   if (!first_error.is_ok()) return first_error;
   return answers;

@@ -68,14 +68,10 @@ class EndPair {
     UniqueFd socket;
   };
   explicit EndPair(const std::atomic<bool>& stop) : stop_(stop) {}
-  static Status spawn(End& end, std::vector<std::string> words, const EnvironmentOverrides& overrides);
-  Status send(End& end, const EndCommand& command);
-  Status receive(End& end, EndAnswer& answer);
-  Status died(End& end);
+  static Status died(End& end);
 
   const std::atomic<bool>& stop_;
-  End leader_{.name = "sending end", .process = {}, .socket = {}};
-  End follower_{.name = "receiving end", .process = {}, .socket = {}};
+  End ends_[2] = {{.name = "receiving end", .process = {}, .socket = {}}, {.name = "sending end", .process = {}, .socket = {}}};
 };
 
 }  // namespace tcpx

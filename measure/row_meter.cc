@@ -72,7 +72,7 @@ Status RowMeter::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
 Status RowMeter::allocate(const RowSetup& row) {
   row_ = row;
   row_.seed = next_seed_++;
-  resident_.reset();
+  resident_begin_bytes_ = resident_growth_bytes_ = 0;
   EndCommand allocate = command(EndCommand::Call::kAllocate);
   allocate.row = row_;
   return ends_->ask(allocate, step_limit(row_.message_bytes)).status();
@@ -90,8 +90,8 @@ Result<RowMeter::Round> RowMeter::round(uint64_t count) {
   const Timing &leader = run.leader.timing, &follower = run.follower.timing;
   const auto begin_bytes = static_cast<int64_t>(leader.resident_begin_bytes + follower.resident_begin_bytes);
   const auto end_bytes = static_cast<int64_t>(leader.resident_end_bytes + follower.resident_end_bytes);
-  if (!resident_) resident_ = {.begin_bytes = begin_bytes, .most_bytes = begin_bytes};
-  resident_->most_bytes = std::max(resident_->most_bytes, end_bytes);
+  if (resident_begin_bytes_ == 0) resident_begin_bytes_ = begin_bytes;
+  resident_growth_bytes_ = std::max(resident_growth_bytes_, end_bytes - resident_begin_bytes_);
   const bool leader_ends = row_.pattern == Pattern::kPingPong || follower.end_ns == 0;
   const int64_t begin_ns = leader.begin_ns == 0 ? follower.begin_ns : leader.begin_ns;
   return Round{.taken = Duration((leader_ends ? leader : follower).end_ns - begin_ns),
@@ -112,10 +112,8 @@ Result<uint64_t> RowMeter::calibrate(Duration wanted) {
   }
 }
 
-Result<std::string> RowMeter::verify() {
-  const Status verified = ends_->ask(command(EndCommand::Call::kVerify), step_limit(row_.message_bytes)).status();
-  if (!verified.is_ok() && verified.code() != Code::kMismatch) return verified;
-  return verified.is_ok() ? std::string() : verified.to_string();
+Status RowMeter::verify() {
+  return ends_->ask(command(EndCommand::Call::kVerify), step_limit(row_.message_bytes)).status();
 }
 
 Status RowMeter::begin_row(const RowSetup& row, const RowPlan& plan) {
@@ -130,8 +128,9 @@ Status RowMeter::begin_row(const RowSetup& row, const RowPlan& plan) {
 
 Status RowMeter::sample() {
   TCPX_ASSIGN_OR_RETURN(const Round done, round(count_));
-  TCPX_ASSIGN_OR_RETURN(const std::string mismatch, verify());
-  if (mismatch_.empty()) mismatch_ = mismatch;
+  const Status verified = verify();
+  if (!verified.is_ok() && verified.code() != Code::kMismatch) return verified;
+  if (!verified.is_ok() && mismatch_.empty()) mismatch_ = verified.to_string();
   const double bytes = static_cast<double>(row_.message_bytes) * static_cast<double>(count_);
   const bool one_way = row_.pattern == Pattern::kOneWay;
   cpu_seconds_ += done.cpu_seconds;
@@ -143,18 +142,15 @@ Status RowMeter::sample() {
 
 Result<Measured> RowMeter::end_row() {
   TCPX_ASSIGN_OR_RETURN(const Samples samples, Samples::create(samples_));
-  Measured measured{.summary = samples.summary(),
-                    .mismatch = mismatch_,
-                    .resident_growth_bytes = resident_->most_bytes - resident_->begin_bytes};
+  Measured measured{.summary = samples.summary(), .mismatch = mismatch_, .resident_growth_bytes = resident_growth_bytes_};
   if (cpu_seconds_ > 0) measured.gigabytes_per_core_second = gigabytes_ / cpu_seconds_;
   return measured;
 }
 
 Result<EndPair::Answers> RowMeter::once(const RowSetup& row, uint64_t count) {
   TCPX_RETURN_IF_ERROR(allocate(row));
-  Result<EndPair::Answers> answers = move(count);
-  if (answers.is_ok())
-    TCPX_RETURN_IF_ERROR(ends_->ask(command(EndCommand::Call::kVerify), step_limit(row_.message_bytes)).status());
+  TCPX_ASSIGN_OR_RETURN(const EndPair::Answers answers, move(count));
+  TCPX_RETURN_IF_ERROR(verify());
   return answers;
 }
 

@@ -65,25 +65,19 @@ class RowMeter {
     Duration taken{};
     double cpu_seconds = 0;
   };
-  /// Memory of both ends in core in the rounds of a row: before the first, and at most after any.
-  struct Resident {
-    int64_t begin_bytes = 0;
-    int64_t most_bytes = 0;
-  };
   explicit RowMeter(std::unique_ptr<EndPair> ends) : ends_(std::move(ends)) {}
   Status set_up(const EndSetup& setup, std::pair<int, int> gpus);
   Status allocate(const RowSetup& row);
   Result<EndPair::Answers> move(uint64_t count);
   Result<Round> round(uint64_t count);
   Result<uint64_t> calibrate(Duration wanted);
-  /// Empty when right.
-  Result<std::string> verify();
+  Status verify();
 
   const std::unique_ptr<EndPair> ends_;
   uint64_t next_seed_ = 1;
   RowSetup row_;
-  std::optional<Resident> resident_;
-  uint64_t count_ = 0;  // messages of a sample
+  int64_t resident_begin_bytes_ = 0, resident_growth_bytes_ = 0;  // of both ends, since before the first round of the row
+  uint64_t count_ = 0;                                            // messages of a sample
   std::vector<double> samples_;
   double cpu_seconds_ = 0, gigabytes_ = 0;  // of all samples
   std::string mismatch_;                    // the first

@@ -39,13 +39,6 @@ Result<Samples> measure(const MeasurePlan& plan, const std::function<Result<doub
   return Samples::create(std::move(values));
 }
 
-Result<Samples> measure(const MeasurePlan& plan, const std::function<Result<Duration>()>& run) {
-  return measure(plan, [&run]() -> Result<double> {
-    TCPX_ASSIGN_OR_RETURN(const Duration taken, run());
-    return std::chrono::duration<double>(taken).count();
-  });
-}
-
 Result<Samples> gigabytes_per_second(uint64_t bytes, const Samples& seconds) {
   std::vector<double> rates;
   rates.reserve(seconds.count());

@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "base/clock.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
@@ -53,8 +52,6 @@ struct MeasurePlan {
 /// @return kInvalidArgument when the plan or a value is out of range; the Status of the first run that fails, warm-up included,
 /// after which there is no further run.
 Result<Samples> measure(const MeasurePlan& plan, const std::function<Result<double>()>& run);
-/// The same for a `run` that returns how long its work took; the samples are seconds.
-Result<Samples> measure(const MeasurePlan& plan, const std::function<Result<Duration>()>& run);
 
 /// The rates, in GB/s (1e9 bytes), at which `bytes` were moved in each of `seconds`.
 /// @return kInvalidArgument when one of them is not above zero.

@@ -16,8 +16,7 @@ constexpr Duration kFarewellLimit = std::chrono::seconds(10);
 struct Address {
   static constexpr uint64_t kMagic = 0x6c70'6970'7863'7074;  // "tpcxpipl"
   uint64_t magic = kMagic;
-  uint16_t port = 0;
-  uint16_t reserved[3] = {};
+  uint64_t port = 0;
 };
 static_assert(std::is_trivially_copyable_v<Address> && sizeof(Address) == 16 && sizeof(Address) <= kHandleBytes);
 
@@ -30,7 +29,7 @@ Result<std::unique_ptr<PipelineEnd>> PipelineEnd::create(const EndSetup& setup, 
 
 Result<Handle> PipelineEnd::listen() {
   Handle handle;
-  if (shared_ != nullptr) return handle;
+  if (channel_ != nullptr) return handle;
   TCPX_ASSIGN_OR_RETURN(server_, BootstrapServer::create({.host = kLoopback}));
   const Address address{.port = server_->port()};
   std::memcpy(handle.bytes.data(), &address, sizeof address);
@@ -38,33 +37,36 @@ Result<Handle> PipelineEnd::listen() {
 }
 
 Status PipelineEnd::connect(const Handle& other, Deadline deadline) {
-  if (shared_ != nullptr) return open(nullptr, true, deadline);
-  Address address;
-  std::memcpy(&address, other.bytes.data(), sizeof address);
-  if (address.magic != Address::kMagic) return Status(Code::kProtocol, "connect", "not the handle of a pipeline end");
-  TCPX_ASSIGN_OR_RETURN(BootstrapChannel met, bootstrap_connect(kLoopback, address.port, deadline));
-  return open(std::make_unique<BootstrapChannel>(std::move(met)), true, deadline);
+  if (channel_ == nullptr) {
+    Address address;
+    std::memcpy(&address, other.bytes.data(), sizeof address);
+    if (address.magic != Address::kMagic) return Status(Code::kProtocol, "connect", "not the handle of a pipeline end");
+    TCPX_RETURN_IF_ERROR(meet(bootstrap_connect(kLoopback, static_cast<uint16_t>(address.port), deadline)));
+  }
+  return open(true, deadline);
 }
 
 Status PipelineEnd::accept(Deadline deadline) {
-  if (shared_ != nullptr) return open(nullptr, false, deadline);
-  TCPX_ASSIGN_OR_RETURN(BootstrapChannel met, server_->accept(deadline));
-  return open(std::make_unique<BootstrapChannel>(std::move(met)), false, deadline);
+  if (channel_ == nullptr) TCPX_RETURN_IF_ERROR(meet(server_->accept(deadline)));
+  return open(false, deadline);
 }
 
-Status PipelineEnd::open(std::unique_ptr<BootstrapChannel> met, bool sends, Deadline deadline) {
-  BootstrapChannel& peer = met ? *met : *shared_;
-  const HandshakeWait wait{.deadline = deadline, .peer = &peer, .stop = peer.stop()};
+Status PipelineEnd::meet(Result<BootstrapChannel> met) {
+  if (!met.is_ok()) return met.status();
+  channel_ = &own_.emplace(std::move(met).value());
+  return Status::ok();
+}
+
+Status PipelineEnd::open(bool sends, Deadline deadline) {
+  const HandshakeWait wait{.deadline = deadline, .peer = channel_, .stop = channel_->stop()};
   const PipelineOptions options = parts_.settings.options(sends ? Direction::kSend : Direction::kRecv);
   const ReceiverParts receiver{
       .unpacker = parts_.unpacker.get(), .memory = &memory_.machine(), .lane = memory_.on_gpu() ? &memory_.copies() : nullptr};
   auto opened = sends ? open_sender(*parts_.plugin, parts_.devices, options, wait)
                       : open_receiver(*parts_.plugin, parts_.devices, receiver, options, wait);
   // The other end is told, so that it does not wait for this one.
-  if (!opened.is_ok()) return met ? met->finish(opened.status(), deadline) : opened.status();
-  Way& way = sends ? send_ : receive_;
-  way.own_peer = std::move(met);
-  way.pipeline = std::move(opened).value();
+  if (!opened.is_ok()) return own_ ? own_->finish(opened.status(), deadline) : opened.status();
+  (sends ? send_ : receive_).pipeline = std::move(opened).value();
   return Status::ok();
 }
 
@@ -95,7 +97,7 @@ Status PipelineEnd::prepare(uint64_t count) {
   receive_.series.start(*receive_.pipeline, transfers, memory_.first());
   receive_.series.allow(count);
   // The caller of a shared channel may do much before the round, which the pipeline would take for a stall of what is posted.
-  return shared_ != nullptr ? Status::ok() : receive_.series.progress().status();
+  return !own_ ? Status::ok() : receive_.series.progress().status();
 }
 
 Result<Timing> PipelineEnd::run(const RoundWait& wait) {
@@ -113,24 +115,12 @@ NicBytes PipelineEnd::nic_bytes() const {
 
 // The way from the leader first, at both ends: each waits for the other's farewell.
 Status PipelineEnd::close() {
-  const Deadline deadline = Deadline::after(kFarewellLimit);
   for (Way* way : {setup_.leads ? &send_ : &receive_, setup_.leads ? &receive_ : &send_}) {
     if (!way->pipeline) continue;
-    Status closed = way->pipeline->close();
-    if (way->own_peer) closed = way->own_peer->finish(closed, deadline);
-    TCPX_RETURN_IF_ERROR(closed);
-  }
-  drop();
-  server_.reset();
-  return Status::ok();
-}
-
-void PipelineEnd::drop() {
-  for (Way* way : {&send_, &receive_}) {
+    TCPX_RETURN_IF_ERROR(way->pipeline->close());
     way->pipeline.reset();
-    way->own_peer.reset();
-    way->memory = {};
   }
+  return own_ ? own_->finish(Status::ok(), Deadline::after(kFarewellLimit)) : Status::ok();
 }
 
 Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup) {

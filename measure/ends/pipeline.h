@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "measure/end.h"
@@ -13,8 +14,7 @@
 
 namespace tcpx {
 
-/// The ends meet over bootstrap channels of loopback, one for each way, or over a channel that the caller has; then an end may be
-/// connected one way only, and anew once it is closed.
+/// The ends meet over a bootstrap channel of loopback, or over one that the caller has; then an end may be connected one way only.
 class PipelineEnd final : public BenchEnd {
  public:
   struct Parts {
@@ -29,10 +29,9 @@ class PipelineEnd final : public BenchEnd {
       : setup_(setup), memory_(std::move(memory)), parts_(std::move(parts)) {}
 
   /// From now on `connect` and `accept` use `channel`, which must outlive the connection and may not be moved meanwhile.
-  void meet_over(BootstrapChannel& channel) { shared_ = &channel; }
+  void meet_over(BootstrapChannel& channel) { channel_ = &channel; }
   /// "" when received messages go through none.
   std::string unpacker_name() const { return parts_.unpacker && memory_.on_gpu() ? parts_.unpacker->name() : ""; }
-  const ChannelDevices& devices() const { return parts_.devices; }
 
   Result<Handle> listen() override;
   Status connect(const Handle& other, Deadline deadline) override;
@@ -44,20 +43,18 @@ class PipelineEnd final : public BenchEnd {
   Result<ComparedBytes> compare() override { return memory_.compare(); }
   Status close() override;
   NicBytes nic_bytes() const override;
-  /// Ends the connection of an end that has failed.
-  void drop();
 
  private:
   /// A direction: the parts that move messages one way.
   struct Way {
-    std::unique_ptr<BootstrapChannel> own_peer;  // outlives the pipeline
     std::unique_ptr<Pipeline> pipeline;
     RegisteredMemory memory;
     TransferSeries series;
   };
 
-  /// @param met null: over the caller's channel
-  Status open(std::unique_ptr<BootstrapChannel> met, bool sends, Deadline deadline);
+  /// Makes the channel its own.
+  Status meet(Result<BootstrapChannel> met);
+  Status open(bool sends, Deadline deadline);
   /// Registers `memory` in place of the memory before.
   static Status use(const TestMemory& memory, MemoryType type, Way& way);
 
@@ -65,8 +62,9 @@ class PipelineEnd final : public BenchEnd {
   MessageMemory memory_;
   const Parts parts_;  // the unpacker may know the memory
   std::unique_ptr<BootstrapServer> server_;
-  BootstrapChannel* shared_ = nullptr;
-  Way send_, receive_;  // destroyed first: a connection touches all of the above
+  std::optional<BootstrapChannel> own_;
+  BootstrapChannel* channel_ = nullptr;  // its own, or the caller's
+  Way send_, receive_;                   // destroyed first: a connection touches all of the above
 };
 
 }  // namespace tcpx

@@ -51,31 +51,47 @@ void Comparison::compared(const std::string& who, const Measured& measured) {
   if (mismatch_.empty() && !measured.verified()) mismatch_ = concat(who, ": ", measured.mismatch);
 }
 
-Status Comparison::measure(const std::vector<Contender>& contenders) {
+Status Comparison::measure(std::vector<Mover>& movers, const std::vector<uint64_t>& sizes) {
+  for (Mover& one : movers) {
+    if (one.meter != nullptr) continue;
+    TCPX_ASSIGN_OR_RETURN(one.meter, connect(one.setup, one.overrides));
+  }
+  for (const uint64_t bytes : sizes) TCPX_RETURN_IF_ERROR(measure_row(movers, bytes));
+  return Status::ok();
+}
+
+Status Comparison::measure_row(std::vector<Mover>& movers, uint64_t bytes) {
   const auto each = [&](auto step) -> Status {
-    for (const Contender& one : contenders) {
+    for (Mover& one : movers) {
       const Status status = step(one);
       if (status.is_ok()) continue;
-      const std::string who = concat(one.name, ", ", size_text(one.row.message_bytes), ": ", status.operation());
-      return {status.code(), who, status.detail(), status.domain(), status.native()};
+      return {status.code(), concat(one.name, ", ", size_text(bytes), ": ", status.operation()), status.detail(), status.domain(),
+              status.native()};
     }
     return Status::ok();
   };
-  TCPX_RETURN_IF_ERROR(each([&](const Contender& one) { return one.meter.begin_row(one.row, row_); }));
+  TCPX_RETURN_IF_ERROR(each([&](Mover& one) {
+    one.row.message_bytes = bytes;
+    return one.meter->begin_row(one.row, row_);
+  }));
   for (size_t sample = 0; sample < row_.samples; ++sample) {
-    TCPX_RETURN_IF_ERROR(each([](const Contender& one) { return one.meter.sample(); }));
+    TCPX_RETURN_IF_ERROR(each([](Mover& one) { return one.meter->sample(); }));
   }
-  return each([&](const Contender& one) -> Status {
-    TCPX_ASSIGN_OR_RETURN(const Measured measured, one.meter.end_row());
+  return each([&](Mover& one) -> Status {
+    TCPX_ASSIGN_OR_RETURN(const Measured measured, one.meter->end_row());
     const bool one_way = one.row.pattern == Pattern::kOneWay;
-    const std::string what =
-        concat(one.name, ", ", size_text(one.row.message_bytes), one_way ? " one way" : " half a round trip");
+    const std::string what = concat(one.name, ", ", size_text(bytes), one_way ? " one way" : " half a round trip");
     say(concat(what, ": ", format_measured(measured.summary.median), one_way ? " GB/s" : " us",
                measured.verified() ? "" : ", WRONG BYTES"));
     compared(what, measured);
-    one.measured[one.key] = measured;
+    one.measured[bytes] = measured;
     return Status::ok();
   });
+}
+
+Status Comparison::close(std::vector<Mover>& movers) const {
+  for (Mover& one : movers) TCPX_RETURN_IF_ERROR(one.meter->close());
+  return Status::ok();
 }
 
 Result<std::unique_ptr<RowMeter>> Comparison::connect(const EndSetup& setup, EnvironmentOverrides overrides) const {

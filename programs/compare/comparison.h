@@ -34,13 +34,14 @@ struct ComparisonOptions {
   std::string json;         ///< file to write; "": none
 };
 
-/// A mover of messages, connected, and its messages of a row.
-struct Contender {
+/// A mover of messages: two processes once it is connected, and what has been measured of it.
+struct Mover {
   std::string name;  ///< "gpu, 4 sockets"
-  RowMeter& meter;
-  RowSetup row;
-  MeasuredBy& measured;  ///< gets what came out, under `key`
-  uint64_t key;
+  EndSetup setup;
+  EnvironmentOverrides overrides;
+  RowSetup row;  ///< all but the bytes
+  MeasuredBy measured = {};
+  std::unique_ptr<RowMeter> meter = nullptr;
 };
 
 /// One run of a program. One thread.
@@ -61,8 +62,10 @@ class Comparison {
   /// A parameter of the report, be it an omission and its reason.
   void note(const std::string& name, const std::string& text) { report_.parameters[name] = text; }
 
-  /// One row of each, sample by sample in turns, so that any other load on the machine weighs on all alike. Says what came out.
-  Status measure(const std::vector<Contender>& contenders);
+  /// A row of each of `movers` for each size, sample by sample in turns, so that any other load on the machine weighs on all alike.
+  /// Connects those that are not yet; says what came out.
+  Status measure(std::vector<Mover>& movers, const std::vector<uint64_t>& sizes);
+  Status close(std::vector<Mover>& movers) const;
   /// Takes note of a row that is done: of wrong bytes the first are told in the end. @param who "gpu, 4 sockets, 4 KiB one way"
   void compared(const std::string& who, const Measured& measured);
   /// "" when all bytes that were compared are right.
@@ -78,6 +81,7 @@ class Comparison {
   int run(const std::function<Status(Comparison&)>& measure);
 
  private:
+  Status measure_row(std::vector<Mover>& movers, uint64_t bytes);
   Status describe_machine();
   int finish(const Status& measured) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -15,6 +16,8 @@ constexpr uint32_t kChannelsOfManyCores = 4;
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int32_t kMostInline = 65536;
 constexpr uint64_t kMemcpyBytes = 256 * kMiB;
+constexpr uint64_t kOutstanding = 64;
+constexpr size_t kLatency = 2;  // of the sections
 
 constexpr char kEndpointAbout[] =
     "Endpoints of two processes over the software plugin on loopback, from GPU to GPU where there are any. Each column is "
@@ -59,11 +62,16 @@ Result<MeasuredBy> copies_of_a_thread(const std::vector<uint64_t>& sizes, const 
   return measured;
 }
 
+using Sizes = std::vector<uint64_t>;
+
 RowSetup operation(Verb verb, uint64_t range_bytes = 0, uint64_t outstanding = 0) {
   return {.verb = verb, .range_bytes = range_bytes, .outstanding = outstanding};
 }
+RowSetup turns() {
+  return {.pattern = Pattern::kPingPong, .outstanding = 2};
+}
 
-/// Section by section. In each the ends of every column are two fresh processes, and the columns take turns sample by sample.
+/// In each section the ends of every column are two fresh processes.
 class EndpointRuns {
  public:
   EndpointRuns(EndpointRunOptions options, const PipelineSettings& settings, Comparison& comparison);
@@ -71,35 +79,31 @@ class EndpointRuns {
   Status run();
 
  private:
-  /// A column: the mover of messages, and its method.
-  struct Mover {
+  /// A mover of messages, and its method.
+  struct Column {
     std::string name;
     EndSetup setup;
     RowSetup row;
   };
-  enum class Show { kRate, kMicroseconds, kThousandMessages };
+  /// A table: who moves messages of these sizes, and what is compared with what. The columns take turns sample by sample.
   struct Section {
+    const char* name;  ///< of kEndpointSections
     std::string title;
-    Show show = Show::kRate;
-    std::vector<uint64_t> sizes;
-    std::vector<Mover> contenders;
+    const char* unit;  ///< "GB/s", "us", "1000/s"
+    Sizes sizes;
+    std::vector<Column> columns;
     std::vector<std::pair<std::string, std::string>> ratios;  ///< of two columns
-    std::string other;     ///< one more column, of what others take, in the same unit; "": none
-    MeasuredBy by_others;  ///< by message
+    std::string other = "";                                   ///< one more column: "NCCL" or "memcpy"
   };
 
-  Status bulk();
-  Status vectors();
-  Status latency();
-  Status small();
-  Status one_at_a_time();
-  Status local();
-  Status peers();
+  std::vector<Section> sections() const;
   Status memory();
   Status compare(const Section& section);
-  Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup) const { return comparison_.connect(setup, overrides_); }
+  Result<MeasuredBy> by_others(const Section& section);
+  bool is_wanted(const std::string& section) const;
+  /// One round of its own two processes.
+  Result<EndPair::Answers> once(const EndSetup& setup, const RowSetup& row, uint64_t count) const;
   EndSetup endpoint(MemoryType memory) const;
-  MemoryType best_memory() const { return comparison_.has_gpu() ? MemoryType::kCuda : MemoryType::kHost; }
 
   const EndpointRunOptions options_;
   PipelineSettings settings_;
@@ -123,20 +127,15 @@ EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& s
   comparison_.note("memory", comparison_.has_gpu() ? "gpu, and host where the table says so" : "host");
 }
 
+bool EndpointRuns::is_wanted(const std::string& section) const {
+  return options_.only.empty() || std::find(options_.only.begin(), options_.only.end(), section) != options_.only.end();
+}
+
 Status EndpointRuns::run() {
-  using Measurement = Status (EndpointRuns::*)();
-  constexpr Measurement kSections[] = {&EndpointRuns::bulk,  &EndpointRuns::vectors,       &EndpointRuns::latency,
-                                       &EndpointRuns::small, &EndpointRuns::one_at_a_time, &EndpointRuns::local,
-                                       &EndpointRuns::peers, &EndpointRuns::memory};
-  static_assert(std::size(kSections) == std::size(kEndpointSections));
-  for (size_t i = 0; i < std::size(kSections); ++i) {
-    const auto& only = options_.only;
-    if (only.empty() || std::find(only.begin(), only.end(), kEndpointSections[i]) != only.end()) {
-      const Measurement measure = kSections[i];
-      TCPX_RETURN_IF_ERROR((this->*measure)());
-    }
+  for (const Section& section : sections()) {
+    if (is_wanted(section.name)) TCPX_RETURN_IF_ERROR(compare(section));
   }
-  return Status::ok();
+  return is_wanted("memory") ? memory() : Status::ok();
 }
 
 EndSetup EndpointRuns::endpoint(MemoryType memory) const {
@@ -150,213 +149,175 @@ EndSetup EndpointRuns::endpoint(MemoryType memory) const {
   return setup;
 }
 
-Status EndpointRuns::bulk() {
-  EndSetup pipeline = endpoint(best_memory());
+std::vector<EndpointRuns::Section> EndpointRuns::sections() const {
+  const uint64_t ranges = quick_ ? kKiB : 32 * kKiB;
+  const auto sizes = [this](Sizes all, Sizes quick) { return quick_ ? quick : all; };
+  std::vector<MemoryType> memories = {MemoryType::kHost};
+  if (comparison_.has_gpu()) memories.push_back(MemoryType::kCuda);
+  const EndSetup best = endpoint(memories.back()), host = endpoint(MemoryType::kHost);
+  EndSetup pipeline = best, all = best;
   pipeline.kind = EndSetup::Kind::kPipeline;
-  return compare({.title = "Bulk",
-                  .sizes = quick_ ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{kMiB, 8 * kMiB, 64 * kMiB, 256 * kMiB},
-                  .contenders = {{"pipeline", pipeline, {}},
-                                 {"send, recv", endpoint(best_memory()), operation(Verb::kSend)},
-                                 {"write", endpoint(best_memory()), operation(Verb::kWrite)},
-                                 {"read", endpoint(best_memory()), operation(Verb::kRead)}},
-                  .ratios = {{"send, recv", "pipeline"}, {"write", "pipeline"}, {"read", "pipeline"}}});
-}
+  all.peers = options_.peers;
+  const std::string of_ranges = concat("vectors of ranges of ", size_text(ranges)), many = concat(options_.peers, " peers");
+  const RowSetup send = operation(Verb::kSend), write = operation(Verb::kWrite), read = operation(Verb::kRead);
+  const RowSetup writev = operation(Verb::kWrite, ranges), readv = operation(Verb::kRead, ranges);
+  const RowSetup one_write = operation(Verb::kWrite, 0, 1), one_read = operation(Verb::kRead, 0, 1);
+  const RowSetup one_writev = operation(Verb::kWrite, ranges, 1), one_readv = operation(Verb::kRead, ranges, 1);
+  const RowSetup to_peers = operation(Verb::kWrite, 0, std::max<uint64_t>(2 * options_.peers, 8));
 
-Status EndpointRuns::vectors() {
-  const uint64_t range_bytes = quick_ ? kKiB : 32 * kKiB;
-  const EndSetup setup = endpoint(best_memory());
-  return compare({.title = concat("Vectors of ranges of ", size_text(range_bytes)),
-                  .sizes = quick_ ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{kMiB, 128 * kMiB},
-                  .contenders = {{"write", setup, operation(Verb::kWrite)},
-                                 {"writev", setup, operation(Verb::kWrite, range_bytes)},
-                                 {"readv", setup, operation(Verb::kRead, range_bytes)},
-                                 {"sendv, recvv", setup, operation(Verb::kSend, range_bytes)}},
-                  .ratios = {{"writev", "write"}, {"readv", "write"}, {"sendv, recvv", "write"}}});
-}
-
-Status EndpointRuns::latency() {
-  Section section{
-      .title = "Half a round trip", .show = Show::kMicroseconds, .sizes = {0, 8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB}};
-  if (quick_) section.sizes = {0, 8, 4 * kKiB};
-  std::vector<MemoryType> kinds = {MemoryType::kHost};
-  if (comparison_.has_gpu()) kinds.push_back(MemoryType::kCuda);
-  for (const MemoryType memory : kinds) {
-    for (const bool forced : {false, true}) {
-      EndSetup setup = endpoint(memory);
-      setup.inline_bytes = forced ? 0 : kMostInline;
-      RowSetup row = operation(Verb::kSend, 0, 2);
-      row.pattern = Pattern::kPingPong;
-      section.contenders.push_back(
-          {concat(memory == MemoryType::kHost ? "host" : "gpu", forced ? ", pipeline" : ", inline"), setup, row});
+  std::vector<Section> sections = {
+      {"bulk",
+       "Bulk",
+       "GB/s",
+       sizes({kMiB, 8 * kMiB, 64 * kMiB, 256 * kMiB}, {kMiB}),
+       {{"pipeline", pipeline, {}}, {"send, recv", best, send}, {"write", best, write}, {"read", best, read}},
+       {{"send, recv", "pipeline"}, {"write", "pipeline"}, {"read", "pipeline"}}},
+      {"vector",
+       concat('V', of_ranges.substr(1)),
+       "GB/s",
+       sizes({kMiB, 128 * kMiB}, {kMiB}),
+       {{"write", best, write},
+        {"writev", best, writev},
+        {"readv", best, readv},
+        {"sendv, recvv", best, operation(Verb::kSend, ranges)}},
+       {{"writev", "write"}, {"readv", "write"}, {"sendv, recvv", "write"}}},
+      {"latency",
+       "Half a round trip",
+       "us",
+       sizes({0, 8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB}, {0, 8, 4 * kKiB}),
+       {},
+       {},
+       "NCCL"},
+      {"small",
+       concat("Small messages of host memory, ", kOutstanding, " outstanding"),
+       "1000/s",
+       {8, 4 * kKiB},
+       {{"send, recv", host, operation(Verb::kSend, 0, kOutstanding)}, {"write", host, operation(Verb::kWrite, 0, kOutstanding)}},
+       {}},
+      {"one",
+       "One short operation at a time",
+       "1000/s",
+       {8, 4 * kKiB},
+       {{"write", best, one_write}, {"read", best, one_read}},
+       {}},
+      {"one",
+       concat("One operation at a time, ", of_ranges),
+       "GB/s",
+       sizes({64 * kMiB, 128 * kMiB}, {kMiB}),
+       {{"write", best, one_write}, {"writev", best, one_writev}, {"read", best, one_read}, {"readv", best, one_readv}},
+       {}}};
+  for (const MemoryType memory : memories) {
+    const std::string name = memory == MemoryType::kHost ? "host" : "gpu", title = concat("One host, ", name, " memory");
+    EndSetup framed = endpoint(memory), forced = framed, here = framed, tcp = framed;
+    framed.inline_bytes = kMostInline;
+    forced.inline_bytes = 0;
+    for (const Column& column : {Column{name + ", inline", framed, turns()}, Column{name + ", pipeline", forced, turns()}}) {
+      sections[kLatency].columns.push_back(column);
+      sections[kLatency].ratios.emplace_back(column.name, "NCCL");
     }
-  }
-  std::vector<uint64_t> with_bytes = section.sizes;
-  std::erase(with_bytes, 0);
-  section.by_others = best_of(comparison_.run_nccl({kMiB}, with_bytes), &MeasuredRun::ping_pong, false);
-  if (!section.by_others.empty()) section.other = "NCCL";
-  for (const Mover& contender : section.contenders) section.ratios.emplace_back(contender.name, "NCCL");
-  return compare(section);
-}
-
-Status EndpointRuns::small() {
-  constexpr uint64_t kOutstanding = 64;
-  const EndSetup setup = endpoint(MemoryType::kHost);
-  return compare({.title = concat("Small messages of host memory, ", kOutstanding, " outstanding"),
-                  .show = Show::kThousandMessages,
-                  .sizes = {8, 4 * kKiB},
-                  .contenders = {{"send, recv", setup, operation(Verb::kSend, 0, kOutstanding)},
-                                 {"write", setup, operation(Verb::kWrite, 0, kOutstanding)}}});
-}
-
-Status EndpointRuns::one_at_a_time() {
-  const EndSetup setup = endpoint(best_memory());
-  const auto alone = [&](const std::string& name, Verb verb, uint64_t range_bytes = 0) {
-    return Mover{name, setup, operation(verb, range_bytes, 1)};
-  };
-  TCPX_RETURN_IF_ERROR(compare({.title = "One short operation at a time",
-                                .show = Show::kThousandMessages,
-                                .sizes = {8, 4 * kKiB},
-                                .contenders = {alone("write", Verb::kWrite), alone("read", Verb::kRead)}}));
-  const uint64_t range_bytes = quick_ ? kKiB : 32 * kKiB;
-  return compare({.title = concat("One operation at a time, vectors of ranges of ", size_text(range_bytes)),
-                  .sizes = quick_ ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{64 * kMiB, 128 * kMiB},
-                  .contenders = {alone("write", Verb::kWrite), alone("writev", Verb::kWrite, range_bytes),
-                                 alone("read", Verb::kRead), alone("readv", Verb::kRead, range_bytes)}});
-}
-
-Status EndpointRuns::local() {
-  std::vector<MemoryType> kinds = {MemoryType::kHost};
-  if (comparison_.has_gpu()) kinds.push_back(MemoryType::kCuda);
-  for (const MemoryType memory : kinds) {
-    EndSetup here = endpoint(memory), tcp = here;
     here.same_host = true;
     tcp.same_host = false;
-    const std::string title = concat("One host, ", memory == MemoryType::kHost ? "host" : "gpu", " memory");
-    const std::vector<std::pair<std::string, std::string>> ratios = {{"local", "TCP"}};
-    RowSetup turns = operation(Verb::kSend, 0, 2);
-    turns.pattern = Pattern::kPingPong;
-    TCPX_RETURN_IF_ERROR(compare({.title = title + ", half a round trip",
-                                  .show = Show::kMicroseconds,
-                                  .sizes = {8, 4 * kKiB},
-                                  .contenders = {{"local", here, turns}, {"TCP", tcp, turns}},
-                                  .ratios = ratios}));
-    const RowSetup alone = operation(Verb::kWrite, 0, 1), ranges = operation(Verb::kWrite, quick_ ? kKiB : 32 * kKiB, 1);
-    Section writes{.title = title + ", one write at a time",
-                   .sizes = {64 * kKiB, kMiB, 64 * kMiB, 128 * kMiB},
-                   .contenders = {{"local", here, alone},
-                                  {"TCP", tcp, alone},
-                                  {"local, writev", here, ranges},
-                                  {"TCP, writev", tcp, ranges}},
-                   .ratios = ratios};
-    if (quick_) writes.sizes = {kMiB};
-    writes.ratios.emplace_back("local, writev", "TCP, writev");
-    if (memory == MemoryType::kHost) {
-      writes.other = "memcpy";
-      TCPX_ASSIGN_OR_RETURN(writes.by_others, copies_of_a_thread(writes.sizes, comparison_.row()));
-      writes.ratios.emplace_back("local", "memcpy");
-    }
-    TCPX_RETURN_IF_ERROR(compare(writes));
+    sections.push_back({"local",
+                        title + ", half a round trip",
+                        "us",
+                        {8, 4 * kKiB},
+                        {{"local", here, turns()}, {"TCP", tcp, turns()}},
+                        {{"local", "TCP"}}});
+    sections.push_back({"local",
+                        title + ", one write at a time",
+                        "GB/s",
+                        sizes({64 * kKiB, kMiB, 64 * kMiB, 128 * kMiB}, {kMiB}),
+                        {{"local", here, one_write},
+                         {"TCP", tcp, one_write},
+                         {"local, writev", here, one_writev},
+                         {"TCP, writev", tcp, one_writev}},
+                        {{"local", "TCP"}, {"local, writev", "TCP, writev"}, {"local", "memcpy"}},
+                        memory == MemoryType::kHost ? "memcpy" : ""});
   }
-  return Status::ok();
+  sections.push_back({"peers",
+                      "Writes to peers, all together",
+                      "GB/s",
+                      sizes({4 * kMiB}, {64 * kKiB}),
+                      {{"1 peer", best, to_peers}, {many, all, to_peers}},
+                      {{many, "1 peer"}}});
+  return sections;
 }
 
-Status EndpointRuns::peers() {
-  const uint64_t bytes = quick_ ? 64 * kKiB : 4 * kMiB;
-  const std::string many = concat(options_.peers, " peers");
-  EndSetup one = endpoint(best_memory()), all = one;
-  all.peers = options_.peers;
-  const RowSetup row = operation(Verb::kWrite, 0, std::max<uint64_t>(2 * options_.peers, 8));
-  return compare({.title = "Writes to peers, all together",
-                  .sizes = {bytes},
-                  .contenders = {{"1 peer", one, row}, {many, all, row}},
-                  .ratios = {{many, "1 peer"}}});
+Result<MeasuredBy> EndpointRuns::by_others(const Section& section) {
+  if (section.other == "memcpy") return copies_of_a_thread(section.sizes, comparison_.row());
+  if (section.other.empty()) return MeasuredBy();
+  Sizes with_bytes = section.sizes;
+  std::erase(with_bytes, 0);
+  return best_of(comparison_.run_nccl({kMiB}, with_bytes), &MeasuredRun::ping_pong, false);
+}
+
+Status EndpointRuns::compare(const Section& section) {
+  TCPX_ASSIGN_OR_RETURN(MeasuredBy others, by_others(section));
+  std::vector<Mover> movers;
+  for (const Column& column : section.columns) {
+    movers.push_back({concat(section.title, ", ", column.name), column.setup, overrides_, column.row});
+  }
+  Status status;
+  for (const uint64_t bytes : section.sizes) {
+    status = comparison_.measure(movers, {bytes});
+    if (!status.is_ok()) break;
+    comparison_.say(concat(section.title, ", ", size_text(bytes), ": done"));
+  }
+  std::vector<Line> lines;
+  for (size_t i = 0; i < movers.size(); ++i) lines.push_back({section.columns[i].name, movers[i].measured});
+  lines.push_back({section.other, std::move(others)});
+  const bool counts = std::string_view(section.unit) == "1000/s";
+  Table table =
+      make_table(By::kSize, section.title, section.unit, std::move(lines), counts ? Show::kThousandMessages : Show::kSummary);
+  for (const auto& [over, under] : section.ratios) add_ratio_column(table, over, under);
+  if (!table.rows.empty()) comparison_.report().tables.push_back(std::move(table));
+  return status.is_ok() ? comparison_.close(movers) : status;
+}
+
+Result<EndPair::Answers> EndpointRuns::once(const EndSetup& setup, const RowSetup& row, uint64_t count) const {
+  TCPX_ASSIGN_OR_RETURN(const auto meter, comparison_.connect(setup, overrides_));
+  TCPX_ASSIGN_OR_RETURN(const EndPair::Answers answers, meter->once(row, count));
+  TCPX_RETURN_IF_ERROR(meter->close());
+  return answers;
 }
 
 Status EndpointRuns::memory() {
   const uint64_t idle_ms = quick_ ? 50 : 1000, receives = quick_ ? 256 : 8192;
-  std::vector<double> resident, gpu, posted, busy;
+  EndSetup one = endpoint(MemoryType::kHost), all = one;
+  all.peers = options_.peers;
+  RowSetup posts = operation(Verb::kSend, 0, receives);
+  posts.message_bytes = 8;
+  const std::string per_connection = concat(" per connection, of ", options_.peers);
+  struct Value {
+    std::string name;
+    const char* unit;
+    std::vector<double> values = {};
+  };
+  Value resident{concat("memory in core", per_connection), "kB"}, gpu{concat("GPU memory", per_connection), "kB"},
+      posted{concat("memory in core per receive posted, of ", receives), "B"},
+      busy{concat("processor time of an idle endpoint with ", options_.peers, " connections"), "% of a core"};
+  const auto grown = [](uint64_t from, uint64_t to, double count) {
+    return static_cast<double>(static_cast<int64_t>(to - from)) / count;
+  };
   for (size_t i = 0; i < MeasurePlan::kFewestSamples; ++i) {
-    EndSetup setup = endpoint(MemoryType::kHost);
-    setup.peers = options_.peers;
-    auto bench = connect(setup);
-    if (!bench.is_ok()) return bench.status();
-    TCPX_ASSIGN_OR_RETURN(const auto idle, (*bench)->once({.pattern = Pattern::kIdle, .message_bytes = 8}, idle_ms));
-    TCPX_RETURN_IF_ERROR((*bench)->close());
+    TCPX_ASSIGN_OR_RETURN(const auto idle, once(all, {.pattern = Pattern::kIdle, .message_bytes = 8}, idle_ms));
     const Timing& leader = idle.leader.timing;
-    const auto grown = [](uint64_t from, uint64_t to, double count) {
-      return static_cast<double>(static_cast<int64_t>(to - from)) / count;
-    };
-    resident.push_back(grown(leader.alone.resident_bytes, leader.connected.resident_bytes, options_.peers) / 1e3);
-    gpu.push_back(grown(leader.connected.free_gpu_bytes, leader.alone.free_gpu_bytes, options_.peers) / 1e3);
-    busy.push_back(100 * leader.cpu_seconds * 1e9 / static_cast<double>(leader.end_ns - leader.begin_ns));
-
-    setup.peers = 1;
-    bench = connect(setup);
-    if (!bench.is_ok()) return bench.status();
-    RowSetup row = operation(Verb::kSend, 0, receives);
-    row.message_bytes = 8;
-    TCPX_ASSIGN_OR_RETURN(const auto round, (*bench)->once(row, receives));
-    TCPX_RETURN_IF_ERROR((*bench)->close());
+    resident.values.push_back(grown(leader.alone.resident_bytes, leader.connected.resident_bytes, options_.peers * 1e3));
+    gpu.values.push_back(grown(leader.connected.free_gpu_bytes, leader.alone.free_gpu_bytes, options_.peers * 1e3));
+    busy.values.push_back(100 * leader.cpu_seconds * 1e9 / static_cast<double>(leader.end_ns - leader.begin_ns));
+    TCPX_ASSIGN_OR_RETURN(const auto round, once(one, posts, receives));
     const Timing& follower = round.follower.timing;
-    posted.push_back(grown(follower.unposted.resident_bytes, follower.posted.resident_bytes, static_cast<double>(receives)));
+    posted.values.push_back(
+        grown(follower.unposted.resident_bytes, follower.posted.resident_bytes, static_cast<double>(receives)));
   }
   Table table{.title = "Memory and idle time", .row_heading = "what", .columns = {{"value", ""}, {"unit", ""}}, .rows = {}};
-  const auto add = [&](const std::string& name, const std::string& unit, std::vector<double> values) -> Status {
-    TCPX_ASSIGN_OR_RETURN(const Samples samples, Samples::create(std::move(values)));
-    table.rows.push_back({.name = name, .cells = {samples.summary(), unit}, .verified = true});
-    return Status::ok();
-  };
-  TCPX_RETURN_IF_ERROR(add(concat("memory in core per connection, of ", options_.peers), "kB", resident));
-  if (comparison_.has_gpu()) TCPX_RETURN_IF_ERROR(add(concat("GPU memory per connection, of ", options_.peers), "kB", gpu));
-  TCPX_RETURN_IF_ERROR(add(concat("memory in core per receive posted, of ", receives), "B", posted));
-  TCPX_RETURN_IF_ERROR(
-      add(concat("processor time of an idle endpoint with ", options_.peers, " connections"), "% of a core", busy));
+  for (Value* value : {&resident, &gpu, &posted, &busy}) {
+    if (value == &gpu && !comparison_.has_gpu()) continue;
+    TCPX_ASSIGN_OR_RETURN(const Samples samples, Samples::create(std::move(value->values)));
+    table.rows.push_back({value->name, {samples.summary(), std::string(value->unit)}, true});
+  }
   comparison_.report().tables.push_back(std::move(table));
   comparison_.say("memory: done");
-  return Status::ok();
-}
-
-Status EndpointRuns::compare(const Section& section) {
-  constexpr const char* kUnits[] = {"GB/s", "us", "1000/s"};
-  const char* const unit = kUnits[static_cast<size_t>(section.show)];
-  Table table{.title = section.title, .row_heading = "message", .columns = {{"bytes", "B"}}, .rows = {}};
-  std::vector<std::unique_ptr<RowMeter>> benches;
-  std::vector<MeasuredBy> columns(section.contenders.size());
-  for (const Mover& mover : section.contenders) {
-    TCPX_ASSIGN_OR_RETURN(benches.emplace_back(), connect(mover.setup));
-    table.columns.push_back({mover.name, unit});
-  }
-  if (!section.other.empty()) {
-    columns.push_back(section.by_others);
-    table.columns.push_back({section.other, unit});
-  }
-  Status status;
-  for (const uint64_t bytes : section.sizes) {
-    std::vector<Contender> contenders;
-    for (size_t i = 0; i < benches.size(); ++i) {
-      const Mover& mover = section.contenders[i];
-      contenders.push_back({concat(section.title, ", ", mover.name), *benches[i], mover.row, columns[i], bytes});
-      contenders.back().row.message_bytes = bytes;
-    }
-    status = comparison_.measure(contenders);
-    if (!status.is_ok()) break;
-    Row& row = table.rows.emplace_back(Row{size_text(bytes), {static_cast<double>(bytes)}, true});
-    for (const MeasuredBy& column : columns) {
-      const auto found = column.find(bytes);
-      Cell& cell = row.cells.emplace_back();
-      if (found == column.end()) continue;
-      Summary summary = found->second.summary;
-      const double scale = section.show == Show::kThousandMessages ? 1e6 / static_cast<double>(bytes) : 1;
-      for (double* const value : {&summary.min, &summary.median, &summary.max}) *value *= scale;
-      cell = summary;
-      row.verified &= found->second.verified();
-    }
-    comparison_.say(concat(section.title, ", ", size_text(bytes), ": done"));
-  }
-  for (const auto& [over, under] : section.ratios) add_ratio_column(table, over, under);
-  if (!table.rows.empty()) comparison_.report().tables.push_back(std::move(table));
-  if (!status.is_ok()) return status;
-  for (const auto& bench : benches) TCPX_RETURN_IF_ERROR(bench->close());
   return Status::ok();
 }
 

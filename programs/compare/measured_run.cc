@@ -1,9 +1,25 @@
 #include "programs/compare/measured_run.h"
 
+#include <set>
+
 #include "base/text.h"
 #include "measure/plain_text.h"
 
 namespace tcpx {
+namespace {
+
+Cell cell_of(const Measured& measured, uint64_t bytes, Show show) {
+  Summary summary = measured.summary;
+  if (show == Show::kMedian) return summary.median;
+  if (show == Show::kThousandMessages) {
+    for (double* const value : {&summary.min, &summary.median, &summary.max}) *value *= 1e6 / static_cast<double>(bytes);
+  }
+  if (show != Show::kPerCoreSecond) return summary;
+  if (measured.gigabytes_per_core_second > 0) return measured.gigabytes_per_core_second;
+  return {};
+}
+
+}  // namespace
 
 MeasuredBy best_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun::*what, bool higher_is_better) {
   MeasuredBy best;
@@ -15,6 +31,34 @@ MeasuredBy best_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun:
     }
   }
   return best;
+}
+
+Table make_table(By by, std::string title, const std::string& unit, std::vector<Line> lines, Show show) {
+  std::erase_if(lines, [](const Line& line) { return line.values.empty(); });
+  const bool by_size = by == By::kSize;
+  Table table{.title = std::move(title),
+              .row_heading = by_size ? "message" : "data sockets",
+              .columns = {by_size ? Column{"bytes", "B"} : Column{"sockets", ""}},
+              .rows = {}};
+  std::set<uint64_t> keys;
+  for (const Line& line : lines) {
+    table.columns.push_back({line.name, unit});
+    for (const auto& [key, value] : line.values) keys.insert(key);
+  }
+  for (const uint64_t key : keys) {
+    Row row{.name = by_size ? size_text(key) : sockets_text(static_cast<uint32_t>(key)),
+            .cells = {static_cast<double>(key)},
+            .verified = true};
+    for (const Line& line : lines) {
+      const auto found = line.values.find(key);
+      Cell& cell = row.cells.emplace_back();
+      if (found == line.values.end()) continue;
+      cell = cell_of(found->second, key, show);
+      row.verified &= found->second.verified();
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
 }
 
 std::string sockets_text(uint32_t sockets, uint32_t channels) {

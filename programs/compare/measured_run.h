@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/report.h"
 #include "measure/row_meter.h"
 
 namespace tcpx {
@@ -19,6 +20,19 @@ struct MeasuredRun {
 
 /// For every key the measurement with the best median among `runs`.
 MeasuredBy best_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun::*what, bool higher_is_better);
+
+/// The part of a measurement that a cell shows.
+enum class Show { kSummary, kMedian, kPerCoreSecond, kThousandMessages };
+/// The thing that numbers the rows.
+enum class By { kSize, kSockets };
+
+/// A column of a table, with what is in it.
+struct Line {
+  std::string name;
+  MeasuredBy values;
+};
+/// A row for every key that any line has; empty cells where a line has not. Lines without values are left out.
+Table make_table(By by, std::string title, const std::string& unit, std::vector<Line> lines, Show show = Show::kSummary);
 
 /// "8 sockets"; for several channels "4 channels x 2 sockets". @param sockets of all channels together
 std::string sockets_text(uint32_t sockets, uint32_t channels = 1);

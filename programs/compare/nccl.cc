@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "base/clock.h"
 #include "base/socket_io.h"
@@ -90,56 +91,47 @@ std::string joined(const std::vector<uint64_t>& values) {
 
 using nlohmann::json;
 
-Status malformed(const std::string& what) {
-  return Status(Code::kProtocol, "read result of bandwidth.py", what);
+/// Thrown and caught in this file, as what the JSON library throws for anything missing or of another kind.
+struct Malformed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+void expect(bool good, const char* what) {
+  if (!good) throw Malformed(what);
 }
 
-Result<uint64_t> bytes_of(const std::string& text) {
+uint64_t bytes_of(const std::string& text) {
   uint64_t bytes = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  if (error == std::errc() && end == text.data() + text.size() && bytes > 0) return bytes;
-  return malformed(concat("a size is \"", text, "\""));
+  expect(error == std::errc() && end == text.data() + text.size() && bytes > 0, "a size is no number");
+  return bytes;
 }
 
-Result<Summary> summary_of(const json& values, size_t samples) {
-  if (!values.is_array() || values.size() != 3) return malformed("a value is no [minimum, median, maximum]");
-  double numbers[3];
-  for (size_t i = 0; i < 3; ++i) {
-    if (!values[i].is_number()) return malformed("a value is no number");
-    numbers[i] = values[i].get<double>();
-    if (!std::isfinite(numbers[i]) || numbers[i] < 0) return malformed("a value is out of range");
-  }
-  if (numbers[0] > numbers[1] || numbers[1] > numbers[2]) return malformed("minimum, median, maximum are out of order");
-  return Summary{.count = samples, .min = numbers[0], .median = numbers[1], .max = numbers[2]};
-}
-
-/// The object `root[key]` of sizes and summaries.
-Result<MeasuredBy> rows_of(const json& root, const char* key, size_t samples, const std::string& mismatch) {
-  const auto found = root.find(key);
-  if (found == root.end() || !found->is_object()) return malformed(concat("no ", key));
+/// Sizes, each with [minimum, median, maximum].
+MeasuredBy rows_of(const json& sizes, size_t samples, const std::string& mismatch) {
   MeasuredBy rows;
-  for (const auto& [size, values] : found->items()) {
-    TCPX_ASSIGN_OR_RETURN(const uint64_t bytes, bytes_of(size));
-    TCPX_ASSIGN_OR_RETURN(const Summary summary, summary_of(values, samples));
-    rows[bytes] = {.summary = summary, .gigabytes_per_core_second = 0, .mismatch = mismatch};
+  for (const auto& [size, values] : sizes.items()) {
+    expect(values.is_array() && values.size() == 3, "a value is no [minimum, median, maximum]");
+    const auto least = values[0].get<double>(), median = values[1].get<double>(), most = values[2].get<double>();
+    expect(0 <= least && least <= median && median <= most && std::isfinite(most), "a value is out of range or order");
+    rows[bytes_of(size)] = {.summary = {samples, least, median, most}, .mismatch = mismatch};
   }
   return rows;
 }
 
-/// Adds the processor time to the rows that have one.
-Status add_core_seconds(const json& root, MeasuredBy& rows) {
-  const auto found = root.find("core_seconds_per_gb");
-  if (found == root.end() || !found->is_object()) return malformed("no core_seconds_per_gb");
-  for (const auto& [size, value] : found->items()) {
-    TCPX_ASSIGN_OR_RETURN(const uint64_t bytes, bytes_of(size));
-    if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>())) {
-      return malformed("a processor time is no number above zero");
-    }
-    const auto row = rows.find(bytes);
-    if (row == rows.end()) return malformed(concat("a processor time for ", bytes, " bytes, which were not measured"));
-    row->second.gigabytes_per_core_second = 1 / value.get<double>();
+MeasuredRun run_of(const json& root) {
+  const json& samples = root.at("samples");
+  expect(samples.is_number_unsigned() && samples > 0, "no samples");
+  const std::string mismatch = root.at("verified").get<bool>() ? "" : "bytes differ";
+  MeasuredRun run{.name = root.at("label"),
+                  .one_way = rows_of(root.at("gbps"), samples, mismatch),
+                  .ping_pong = rows_of(root.at("half_round_trip_us"), samples, mismatch)};
+  for (const auto& [size, seconds] : root.at("core_seconds_per_gb").items()) {
+    const auto row = run.one_way.find(bytes_of(size));
+    expect(row != run.one_way.end(), "a processor time is of what was not measured");
+    row->second.gigabytes_per_core_second = 1 / seconds.get<double>();
+    expect(seconds > 0 && std::isfinite(row->second.gigabytes_per_core_second), "a processor time is no number above zero");
   }
-  return Status::ok();
+  return run;
 }
 
 }  // namespace
@@ -221,17 +213,11 @@ std::string_view result_line(std::string_view output) {
 }
 
 Result<MeasuredRun> parse_nccl_result(std::string_view text) {
-  const json root = json::parse(text, nullptr, false);
-  if (!root.is_object()) return malformed("it is no JSON object");
-  const auto label = root.find("label"), verified = root.find("verified"), samples = root.find("samples");
-  if (label == root.end() || !label->is_string()) return malformed("no label");
-  if (verified == root.end() || !verified->is_boolean()) return malformed("no verified");
-  if (samples == root.end() || !samples->is_number_unsigned() || samples->get<uint64_t>() == 0) return malformed("no samples");
-  const std::string mismatch = verified->get<bool>() ? "" : "bytes differ";
-  TCPX_ASSIGN_OR_RETURN(MeasuredBy one_way, rows_of(root, "gbps", samples->get<uint64_t>(), mismatch));
-  TCPX_RETURN_IF_ERROR(add_core_seconds(root, one_way));
-  TCPX_ASSIGN_OR_RETURN(MeasuredBy ping_pong, rows_of(root, "half_round_trip_us", samples->get<uint64_t>(), mismatch));
-  return MeasuredRun{.name = label->get<std::string>(), .one_way = std::move(one_way), .ping_pong = std::move(ping_pong)};
+  try {
+    return run_of(json::parse(text));
+  } catch (const std::exception& error) {
+    return Status(Code::kProtocol, "read result of bandwidth.py", error.what());
+  }
 }
 
 }  // namespace tcpx

@@ -1,7 +1,6 @@
 #include "programs/compare/soft_report.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/text.h"
@@ -17,53 +16,6 @@ constexpr char kByUnpacker[] = "Pipeline by unpacker, one way";
 
 constexpr char kRaw[] = "raw TCP";
 constexpr char kPipelineSuffix[] = " pipeline";
-
-/// The part of a measurement that a cell shows.
-enum class Show { kSummary, kMedian, kPerCoreSecond };
-/// The thing that numbers the rows.
-enum class By { kSize, kSockets };
-
-/// A column of a table, with what is in it.
-struct Line {
-  std::string name;
-  MeasuredBy values;
-};
-
-Cell cell_of(const Measured& measured, Show show) {
-  if (show == Show::kSummary) return measured.summary;
-  if (show == Show::kMedian) return measured.summary.median;
-  if (measured.gigabytes_per_core_second > 0) return measured.gigabytes_per_core_second;
-  return {};
-}
-
-/// A row for every key that any line has; empty cells where a line has not. Lines without values are left out.
-Table make_table(By by, std::string title, const std::string& unit, std::vector<Line> lines, Show show = Show::kSummary) {
-  std::erase_if(lines, [](const Line& line) { return line.values.empty(); });
-  const bool by_size = by == By::kSize;
-  Table table{.title = std::move(title),
-              .row_heading = by_size ? "message" : "data sockets",
-              .columns = {by_size ? Column{"bytes", "B"} : Column{"sockets", ""}},
-              .rows = {}};
-  std::set<uint64_t> keys;
-  for (const Line& line : lines) {
-    table.columns.push_back({line.name, unit});
-    for (const auto& [key, value] : line.values) keys.insert(key);
-  }
-  for (const uint64_t key : keys) {
-    Row row{.name = by_size ? size_text(key) : sockets_text(static_cast<uint32_t>(key)),
-            .cells = {static_cast<double>(key)},
-            .verified = true};
-    for (const Line& line : lines) {
-      const auto found = line.values.find(key);
-      Cell& cell = row.cells.emplace_back();
-      if (found == line.values.end()) continue;
-      cell = cell_of(found->second, show);
-      row.verified &= found->second.verified();
-    }
-    table.rows.push_back(std::move(row));
-  }
-  return table;
-}
 
 std::vector<MeasuredRun> runs_with(const std::vector<MeasuredRun>& all, const std::string& memory) {
   std::vector<MeasuredRun> runs;

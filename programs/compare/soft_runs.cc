@@ -1,6 +1,7 @@
 #include "programs/compare/runs.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -19,6 +20,14 @@ constexpr uint64_t kRawWriteBytes = 512 << 10;
 constexpr uint64_t kLeastRawMessageBytes = 4 << 20;
 constexpr uint64_t kLongChunkBytes = 512 << 10;
 constexpr uint64_t kLargestPingPong = 1 << 20;
+
+using Sizes = std::vector<uint64_t>;
+
+std::vector<Mover> alone(std::string name, const EndSetup& setup, const EnvironmentOverrides& overrides = {}) {
+  std::vector<Mover> movers;
+  movers.push_back({std::move(name), setup, overrides});
+  return movers;
+}
 
 std::string counted(uint32_t count, const char* what) {
   return concat(count, " ", what, count == 1 ? "" : "s");
@@ -73,8 +82,9 @@ class SoftRuns {
   const SoftResults& results() const { return results_; }
 
  private:
-  Status raw(uint32_t streams);
-  Status raw_ping_pong();
+  /// Measures `movers` in turns, one way, and to and fro with messages of `ping_pong`. @param runs gets what came out of each
+  Status measure(std::vector<Mover> movers, const Sizes& one_way, const Sizes& ping_pong, std::vector<MeasuredRun>& runs);
+  Status raw();
   /// The plugin driven bare, and beside it the pipeline with every number of channels that divides `sockets`.
   Status plugin(MemoryType memory, uint32_t sockets);
   Status unpack(const std::string& kind);
@@ -133,8 +143,7 @@ SoftRuns::SoftRuns(SoftRunOptions options, Comparison& comparison) : options_(st
 
 Status SoftRuns::run() {
   results_.raw_message_bytes = std::max(options_.sizes.back(), kLeastRawMessageBytes);
-  for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(raw(sockets));
-  TCPX_RETURN_IF_ERROR(raw_ping_pong());
+  TCPX_RETURN_IF_ERROR(raw());
   for (const MemoryType memory : options_.memory) {
     for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(plugin(memory, sockets));
   }
@@ -160,28 +169,37 @@ std::vector<uint64_t> SoftRuns::ping_pong_sizes() const {
   return sizes;
 }
 
-Status SoftRuns::raw(uint32_t streams) {
-  EndSetup setup;
-  setup.kind = EndSetup::Kind::kRawTcp;
-  setup.streams = streams;
-  setup.request_bytes = kRawWriteBytes;
-  TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
-  const std::string who = concat("raw TCP, ", counted(streams, "stream"));
-  const RowSetup in_cache{.message_bytes = kRawWriteBytes * streams}, large{.message_bytes = results_.raw_message_bytes};
-  TCPX_RETURN_IF_ERROR(comparison_.measure({{who, *bench, in_cache, results_.raw_in_cache, streams}}));
-  TCPX_RETURN_IF_ERROR(comparison_.measure({{who, *bench, large, results_.raw_working_set, streams}}));
-  return bench->close();
+Status SoftRuns::measure(std::vector<Mover> movers, const Sizes& one_way, const Sizes& ping_pong,
+                         std::vector<MeasuredRun>& runs) {
+  runs.resize(movers.size());
+  const auto pass = [&](Pattern pattern, const Sizes& sizes, MeasuredBy MeasuredRun::*what) {
+    for (Mover& one : movers) one.row.pattern = pattern;
+    const Status status = comparison_.measure(movers, sizes);
+    for (size_t i = 0; i < movers.size(); ++i) runs[i].*what = std::exchange(movers[i].measured, {});
+    return status;
+  };
+  TCPX_RETURN_IF_ERROR(pass(Pattern::kOneWay, one_way, &MeasuredRun::one_way));
+  TCPX_RETURN_IF_ERROR(pass(Pattern::kPingPong, ping_pong, &MeasuredRun::ping_pong));
+  return comparison_.close(movers);
 }
 
-Status SoftRuns::raw_ping_pong() {
+Status SoftRuns::raw() {
   EndSetup setup;
   setup.kind = EndSetup::Kind::kRawTcp;
   setup.request_bytes = kRawWriteBytes;
-  TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
-  for (const uint64_t bytes : ping_pong_sizes()) {
-    TCPX_RETURN_IF_ERROR(comparison_.measure({{"raw TCP", *bench, {Pattern::kPingPong, bytes}, results_.raw_ping_pong, bytes}}));
+  for (const uint32_t streams : options_.sockets) {
+    setup.streams = streams;
+    const uint64_t in_cache = kRawWriteBytes * streams, large = results_.raw_message_bytes;
+    std::vector<MeasuredRun> runs;
+    TCPX_RETURN_IF_ERROR(measure(alone(concat("raw TCP, ", counted(streams, "stream")), setup), {in_cache, large}, {}, runs));
+    results_.raw_in_cache[streams] = runs[0].one_way.at(in_cache);
+    results_.raw_working_set[streams] = runs[0].one_way.at(large);
   }
-  return bench->close();
+  setup.streams = 1;
+  std::vector<MeasuredRun> runs;
+  const Status status = measure(alone("raw TCP", setup), {}, ping_pong_sizes(), runs);
+  results_.raw_ping_pong = std::move(runs[0].ping_pong);
+  return status;
 }
 
 Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, MemoryType memory) const {
@@ -197,16 +215,9 @@ Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, MemoryType memory) 
 }
 
 Status SoftRuns::plugin(MemoryType memory, uint32_t sockets) {
-  struct Side {
-    std::string who;
-    std::unique_ptr<RowMeter> bench;
-    std::vector<MeasuredRun>& runs;
-    size_t run_idx;
-  };
-  std::vector<Side> sides;
+  std::vector<Mover> movers;
   const auto add = [&](EndSetup::Kind kind, uint32_t channels) -> Status {
-    const char* const pipeline = kind == EndSetup::Kind::kPipeline ? "pipeline, " : "";
-    const std::string what = concat(pipeline, sockets_text(sockets, channels));
+    const std::string what = concat(kind == EndSetup::Kind::kPipeline ? "pipeline, " : "", sockets_text(sockets, channels));
     const std::optional<EnvironmentOverrides> overrides = overrides_for(sockets / channels);
     if (!overrides) {  // it would open fewer, and say nothing
       comparison_.note(what, concat("left out: the plugin takes at most ", soft::kMaxDataSockets, " for a connection"));
@@ -214,30 +225,24 @@ Status SoftRuns::plugin(MemoryType memory, uint32_t sockets) {
     }
     TCPX_ASSIGN_OR_RETURN(EndSetup setup, plugin_setup(kind, memory));
     setup.channels = channels;
-    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<RowMeter> bench, comparison_.connect(setup, *overrides));
-    std::vector<MeasuredRun>& runs = kind == EndSetup::Kind::kPipeline ? results_.pipeline : results_.plugin;
-    sides.push_back({concat(name_of(memory), ", ", what), std::move(bench), runs, runs.size()});
-    runs.push_back({.name = name_of(memory), .sockets = sockets, .channels = channels, .one_way = {}, .ping_pong = {}});
+    movers.push_back({concat(name_of(memory), ", ", what), setup, *overrides});
     return Status::ok();
   };
   TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPlugin, 1));
   for (const uint32_t channels : options_.channels) {
     if (!options_.without_pipeline && sockets % channels == 0) TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPipeline, channels));
   }
-  const auto rows = [&](Pattern pattern, const std::vector<uint64_t>& sizes, MeasuredBy MeasuredRun::*what) -> Status {
-    for (const uint64_t bytes : sizes) {
-      std::vector<Contender> contenders;
-      for (Side& side : sides) {
-        contenders.push_back({side.who, *side.bench, {pattern, bytes}, side.runs[side.run_idx].*what, bytes});
-      }
-      TCPX_RETURN_IF_ERROR(comparison_.measure(contenders));
-    }
-    return Status::ok();
-  };
-  TCPX_RETURN_IF_ERROR(rows(Pattern::kOneWay, options_.sizes, &MeasuredRun::one_way));
-  TCPX_RETURN_IF_ERROR(rows(Pattern::kPingPong, ping_pong_sizes(), &MeasuredRun::ping_pong));
-  for (Side& side : sides) TCPX_RETURN_IF_ERROR(side.bench->close());
-  return Status::ok();
+  std::vector<EndSetup> setups;
+  for (const Mover& one : movers) setups.push_back(one.setup);
+  std::vector<MeasuredRun> runs;
+  const Status status = measure(std::move(movers), options_.sizes, ping_pong_sizes(), runs);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    runs[i].name = name_of(memory);
+    runs[i].sockets = sockets;
+    runs[i].channels = setups[i].channels;
+    (setups[i].kind == EndSetup::Kind::kPipeline ? results_.pipeline : results_.plugin).push_back(std::move(runs[i]));
+  }
+  return status;
 }
 
 // Over the most data sockets, where the unpacker has the most to do.
@@ -246,16 +251,15 @@ Status SoftRuns::unpack(const std::string& kind) {
   overrides[environment_info(Variable::kUnpackImpl).name] = kind;
   TCPX_ASSIGN_OR_RETURN(const EndSetup setup, plugin_setup(EndSetup::Kind::kPipeline, MemoryType::kCuda));
   const std::string who = concat("unpack by ", kind);
-  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(setup, overrides);
-  if (!bench.is_ok() && bench.status().code() == Code::kUnsupported) {
-    comparison_.note(who, concat("left out: ", bench.status().detail()));
+  std::vector<MeasuredRun> runs;
+  const Status status = measure(alone(who, setup, overrides), options_.sizes, {}, runs);
+  if (status.code() == Code::kUnsupported) {
+    comparison_.note(who, concat("left out: ", status.detail()));
     return Status::ok();
   }
-  if (!bench.is_ok()) return bench.status();
-  MeasuredRun& run = results_.unpack.emplace_back(MeasuredRun{.name = kind, .one_way = {}, .ping_pong = {}});
-  for (const uint64_t bytes : options_.sizes)
-    TCPX_RETURN_IF_ERROR(comparison_.measure({{who, **bench, {Pattern::kOneWay, bytes}, run.one_way, bytes}}));
-  return (*bench)->close();
+  runs[0].name = kind;
+  results_.unpack.push_back(std::move(runs[0]));
+  return status;
 }
 
 Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(MemoryType memory) {
@@ -279,19 +283,17 @@ Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(MemoryType memory) {
 }
 
 Status SoftRuns::long_transfers(MemoryType memory) {
-  TCPX_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, fitting_chunks(memory));
+  TCPX_ASSIGN_OR_RETURN(const Sizes chunks, fitting_chunks(memory));
   TCPX_ASSIGN_OR_RETURN(EndSetup setup, plugin_setup(EndSetup::Kind::kPipeline, memory));
-  setup.request_bytes = kLongChunkBytes;
-  TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
-  const std::string who = concat(name_of(memory), ", long");
-  MeasuredRun& run = results_.long_transfers.emplace_back(MeasuredRun{.name = name_of(memory), .one_way = {}, .ping_pong = {}});
-  results_.long_chunk_bytes = kLongChunkBytes;
+  setup.request_bytes = results_.long_chunk_bytes = kLongChunkBytes;
   // The largest first: its memory does for all.
-  for (auto count = chunks.rbegin(); count != chunks.rend(); ++count) {
-    const RowSetup row{.message_bytes = *count * kLongChunkBytes};
-    TCPX_RETURN_IF_ERROR(comparison_.measure({{who, *bench, row, run.one_way, *count}}));
-  }
-  return bench->close();
+  Sizes sizes;
+  for (auto count = chunks.rbegin(); count != chunks.rend(); ++count) sizes.push_back(*count * kLongChunkBytes);
+  std::vector<MeasuredRun> runs;
+  const Status status = measure(alone(concat(name_of(memory), ", long"), setup), sizes, {}, runs);
+  MeasuredRun& run = results_.long_transfers.emplace_back(MeasuredRun{.name = name_of(memory), .one_way = {}, .ping_pong = {}});
+  for (const auto& [bytes, measured] : runs[0].one_way) run.one_way[bytes / kLongChunkBytes] = measured;
+  return status;
 }
 
 }  // namespace

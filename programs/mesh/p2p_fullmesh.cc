@@ -16,7 +16,6 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "device/unpacker_factory.h"
 #include "measure/plain_text.h"
 #include "measure/report.h"
 #include "programs/mesh/mesh_report.h"
@@ -33,15 +32,13 @@ using namespace mesh;      // NOLINT: a program, not a header
 using namespace programs;  // NOLINT
 
 struct MeshProgramOptions {
-  MeterOptions meter = {.transfer_bytes = 16u << 20, .transfers = 8};  ///< the others but `unpack` and `memory` are filled in
+  perf::PerfOptions pair;  ///< of one size
   MeshMode mode = MeshMode::kPairs;
   int shift = 1;
   bool together = false;
   std::optional<int> dev;  ///< of every channel; nullopt: all devices, the nearest to the GPU first
   std::string host;        ///< of rank 0; empty: all ranks are on this host
-  uint16_t port = 0;       ///< 0: any free one, which rank 0 prints
   std::string json;        ///< file; empty: none
-  Duration timeout{};      ///< of each step
 };
 
 constexpr Duration kProgressEvery = std::chrono::seconds(5);
@@ -66,7 +63,7 @@ class MeshRank {
     if (!rounds.is_ok()) return failed(rounds.status());
     rounds_ = std::move(*rounds);
     if (const Status status = prepare(); !status.is_ok()) return failed(status);
-    return self_.rank == 0 ? lead() : follow(options_.port);
+    return self_.rank == 0 ? lead() : follow(options_.pair.port);
   }
 
  private:
@@ -76,44 +73,40 @@ class MeshRank {
     if (options_.host.empty()) environment_preset(Variable::kSocketIfname, "=lo");
     TCPX_ASSIGN_OR_RETURN(auto endpoint, LocalMachine::create());
     endpoint_.emplace(std::move(endpoint));
-    TCPX_ASSIGN_OR_RETURN(const auto pipeline, PipelineSettings::from_environment());
-    MeterOptions meter = options_.meter;
-    meter.gpu = self_.local_rank % endpoint_->memory->device_count();
-    meter.pipeline = pipeline;
-    TCPX_ASSIGN_OR_RETURN(auto devices, endpoint_->channel_devices(meter.gpu, pipeline.channels));
-    meter.devices = std::move(devices);
-    if (options_.dev) std::fill(meter.devices.begin(), meter.devices.end(), *options_.dev);
-    meter.timeout = options_.timeout;
-    meter.stop = &stop_;
-    TCPX_ASSIGN_OR_RETURN(meter_, PairMeter::create(*endpoint_, meter));
+    pair_ = options_.pair;
+    TCPX_ASSIGN_OR_RETURN(pair_.pipeline, PipelineSettings::from_environment());
+    gpu_ = self_.local_rank % endpoint_->memory->device_count();
+    TCPX_ASSIGN_OR_RETURN(devices_, endpoint_->channel_devices(gpu_, pair_.pipeline.channels));
+    if (options_.dev) std::fill(devices_.begin(), devices_.end(), *options_.dev);
+    TCPX_RETURN_IF_ERROR(endpoint_->make_unpacker(pair_.unpack, gpu_).status());  // which a pair could tell later only
     // One host's ranks need no door to the outside.
     TCPX_ASSIGN_OR_RETURN(server_, BootstrapServer::create({.host = options_.host.empty() ? "127.0.0.1" : "", .stop = &stop_}));
 
-    const bool cuda = meter.memory == MemoryType::kCuda;
-    description_ = {
-        .rank = self_.rank,
-        .size = self_.size,
-        .host = machine_name(),
-        .memory = !cuda                          ? "host memory"
-                  : endpoint_->memory->has_gpu() ? concat("GPU ", meter.gpu)
-                                                 : "stand-in memory",
-        .version = TCPX_VERSION,
-        .port = server_->port(),
-        .options = {
-            {"size", bytes_text(meter.transfer_bytes)}, {"iters", concat(meter.transfers)}, {"memory", cuda ? "cuda" : "host"}}};
+    const bool cuda = pair_.memory == MemoryType::kCuda;
+    description_ = {.rank = self_.rank,
+                    .size = self_.size,
+                    .host = machine_name(),
+                    .memory = !cuda                          ? "host memory"
+                              : endpoint_->memory->has_gpu() ? concat("GPU ", gpu_)
+                                                             : "stand-in memory",
+                    .version = TCPX_VERSION,
+                    .port = server_->port(),
+                    .options = {{"size", bytes_text(pair_.sizes.max_bytes)},
+                                {"iters", concat(pair_.iterations)},
+                                {"memory", cuda ? "cuda" : "host"}}};
     return Status::ok();
   }
 
-  MeshLimits limits() const { return {.step = options_.timeout, .round = meter_->limit() + 2 * options_.timeout}; }
+  MeshLimits limits() const { return {.step = pair_.timeout, .round = pair_limit(pair_) + 2 * pair_.timeout}; }
 
   /// Joins the mesh and serves it to its end.
   Status serve(uint16_t port) {
-    TCPX_ASSIGN_OR_RETURN(auto leader, join_mesh(host(), port, description_, Deadline::after(options_.timeout), &stop_));
+    TCPX_ASSIGN_OR_RETURN(auto leader, join_mesh(host(), port, description_, Deadline::after(options_.pair.timeout), &stop_));
     const auto measure = [this](BootstrapChannel& peer, bool sends, const std::function<Status()>& start) {
-      return meter_->measure(peer, sends, start);
+      return measure_pair({pair_, false, gpu_, *endpoint_, stop_, &devices_}, peer, sends, start);
     };
     const Status served = serve_rounds(leader, *server_, self_.rank, limits(), measure, &stop_);
-    return leader.finish(served, Deadline::after(options_.timeout));
+    return leader.finish(served, Deadline::after(options_.pair.timeout));
   }
 
   /// A rank that is not rank 0 says nothing when all went well between it and rank 0, who knows the rest.
@@ -125,7 +118,7 @@ class MeshRank {
 
   int lead() {
     // Behind the ranks that connect at the same moment there is room for strangers.
-    auto server = BootstrapServer::create({.port = options_.port,
+    auto server = BootstrapServer::create({.port = options_.pair.port,
                                            .host = options_.host.empty() ? "127.0.0.1" : "",
                                            .max_waiting = static_cast<size_t>(2 * self_.size),
                                            .stop = &stop_});
@@ -139,7 +132,7 @@ class MeshRank {
   }
 
   int lead_members(BootstrapServer& server) {
-    auto members = gather_members(server, description_, Deadline::after(options_.timeout));
+    auto members = gather_members(server, description_, Deadline::after(options_.pair.timeout));
     if (!members.is_ok()) return failed(members.status());
     size_t planned = 0;
     for (const Round& round : rounds_) planned += round.size();
@@ -194,7 +187,9 @@ class MeshRank {
   const std::atomic<bool>& stop_;
   std::vector<Round> rounds_;
   std::optional<LocalMachine> endpoint_;
-  std::unique_ptr<PairMeter> meter_;
+  perf::PerfOptions pair_;
+  int gpu_ = 0;
+  ChannelDevices devices_;
   std::unique_ptr<BootstrapServer> server_;
   RankDescription description_;
 };
@@ -204,22 +199,26 @@ Result<MeshProgramOptions> mesh_options_from_environment() {
   TCPX_ASSIGN_OR_RETURN(const auto settings, program_settings());
   TCPX_ASSIGN_OR_RETURN(const auto unpack, environment_choice(Variable::kUnpackImpl));
   MeshProgramOptions options;
-  options.port = settings.port;
-  options.timeout = settings.timeout;
-  options.meter.unpack = static_cast<UnpackKind>(unpack);
+  options.pair.role = perf::PerfRole::kClient;  // each end has its own memory
+  options.pair.sizes.max_bytes = 16u << 20;
+  options.pair.iterations = 8;
+  options.pair.warm_up = 1;
+  options.pair.port = settings.port;
+  options.pair.timeout = settings.timeout;
+  options.pair.unpack = static_cast<UnpackKind>(unpack);
   return options;
 }
 
 void declare_options(CLI::App& app, MeshProgramOptions& options) {
   static const std::map<std::string, MemoryType> memories{{"cuda", MemoryType::kCuda}, {"host", MemoryType::kHost}};
   static const std::map<std::string, MeshMode> modes{{"pairs", MeshMode::kPairs}, {"permutation", MeshMode::kPermutation}};
-  app.add_option("--size", options.meter.transfer_bytes, "bytes of one transfer (64K, 16MiB, ...; default 16MiB)")
+  app.add_option("--size", options.pair.sizes.max_bytes, "bytes of one transfer (64K, 16MiB, ...; default 16MiB)")
       ->type_name("BYTES")
       ->transform(size_in_bytes())
-      ->check(CLI::Range(size_t{1}, kMostMeterBytes));
-  app.add_option("--iters", options.meter.transfers, "transfers per pair, moved back to back (default 8)")
+      ->check(CLI::Range(uint64_t{1}, kMostPairBytes));
+  app.add_option("--iters", options.pair.iterations, "transfers per pair, moved back to back (default 8)")
       ->check(CLI::Range(1u, 1000u));
-  app.add_option("--memory", options.meter.memory, "cuda (default; host memory stands in without a GPU) or host")
+  app.add_option("--memory", options.pair.memory, "cuda (default; host memory stands in without a GPU) or host")
       ->transform(one_of(memories));
   app.add_option("--mode", options.mode, "pairs (default): every ordered pair; permutation: rank i sends to rank i + shift only")
       ->transform(one_of(modes));
@@ -230,7 +229,7 @@ void declare_options(CLI::App& app, MeshProgramOptions& options) {
   app.add_option("--rendezvous", options.host,
                  "name or address of rank 0's host as the others reach it (default: all ranks are on this host)")
       ->type_name("HOST");
-  app.add_option("--port", options.port, "rank 0's port there (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345)")
+  app.add_option("--port", options.pair.port, "rank 0's port there (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345)")
       ->check(CLI::Range(0, 65535));
   app.add_option("--json", options.json, "rank 0: write the results to this file; scripts/plot.py draws the heat map")
       ->type_name("FILE");
@@ -249,8 +248,9 @@ int mesh_main(int argc, char** argv) {
   declare_options(app, options);
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
-  if (options.meter.transfer_bytes > kMostMeterBytes / options.meter.transfers) {
-    std::fprintf(stderr, "--size times --iters: at most %zu bytes\n", kMostMeterBytes);
+  options.pair.sizes.min_bytes = options.pair.sizes.max_bytes;
+  if (options.pair.sizes.max_bytes > kMostPairBytes / options.pair.iterations) {
+    std::fprintf(stderr, "--size times --iters: at most %ju bytes\n", static_cast<uintmax_t>(kMostPairBytes));
     return kExitUsage;
   }
   if (!environment.is_ok()) return failed(environment.status());

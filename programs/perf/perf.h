@@ -33,21 +33,25 @@ inline constexpr double kMostSeconds = 86400;
 /// Hidden option by which the server process of a loopback run learns its descriptor.
 inline constexpr char kLoopbackOption[] = "--loopback-descriptor";
 
-struct PerfOptions {
-  PerfRole role = PerfRole::kLoopback;
+/// What both ends do alike: a client asks its server for it (perf_request.h).
+struct Measurement {
   Layer layer = Layer::kPipeline;
   Pattern mode = Pattern::kOneWay;
-  std::string host;        ///< client: name or address of the server
-  uint16_t port = 0;       ///< of the bootstrap; server: 0 for any free one
-  std::optional<int> gpu;  ///< nullopt: 0, and a machine without a GPU is fine
   SizeSweep sizes;
   uint32_t iterations = 20;  ///< timed transfers of each size
   uint32_t warm_up = 5;      ///< transfers before them
   Duration duration{};       ///< above zero: each size is measured this long instead
   PipelineSettings pipeline;
   MemoryType memory = MemoryType::kCuda;
+  bool same_host = true;  ///< layer endpoint: EndpointConfig::same_host
+};
+
+struct PerfOptions : Measurement {
+  PerfRole role = PerfRole::kLoopback;
+  std::string host;        ///< client: name or address of the server
+  uint16_t port = 0;       ///< of the bootstrap; server: 0 for any free one
+  std::optional<int> gpu;  ///< nullopt: 0, and a machine without a GPU is fine
   UnpackKind unpack = UnpackKind::kAuto;
-  bool same_host = true;             ///< layer endpoint: EndpointConfig::same_host
   Duration timeout{};                ///< of each step
   std::string csv, json;             ///< files to write; "" for none
   std::vector<std::string> compare;  ///< reports to compare with

@@ -127,7 +127,12 @@ Status PerfEnd::make_unpacker() {
 Status PerfEnd::make_pipeline() {
   LocalMachine& machine = place_.machine;
   options_.pipeline.stall_limit = options_.timeout;
-  TCPX_ASSIGN_OR_RETURN(auto devices, machine.channel_devices(place_.gpu, options_.pipeline.channels));
+  ChannelDevices devices;
+  if (place_.devices != nullptr) {
+    devices = *place_.devices;
+  } else {
+    TCPX_ASSIGN_OR_RETURN(devices, machine.channel_devices(place_.gpu, options_.pipeline.channels));
+  }
   std::set<std::string> nics;
   for (const int device : devices) {
     TCPX_ASSIGN_OR_RETURN(const auto properties, machine.plugin->properties(device));
@@ -164,6 +169,10 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
   }
   TCPX_ASSIGN_OR_RETURN(largest_, room_per_direction());
   slot_room_ = std::min(largest_, place_.on_gpu() ? kSlotsOnGpu : kSlotsOnHost);
+  // No round has more transfers than are asked for; of 17 the slots are one less.
+  const uint64_t most = std::max(options_.iterations, options_.warm_up);
+  if (options_.duration <= Duration::zero())
+    slot_room_ = std::min(slot_room_, (most + 1) * slot_stride(options_.sizes.max_bytes));
   std::string nics;
   for (const std::string& nic : nics_) nics += concat(nics.empty() ? "" : ",", nic);
   Parameters mine = {{"longest chunk bytes", std::to_string(longest_chunk_bytes())},
@@ -282,6 +291,7 @@ Status PerfEnd::run_rounds(BootstrapChannel& channel, uint64_t bytes, RowUnderWa
     if (next.transfers == 0) return Status::ok();
     ++round_;
     TCPX_RETURN_IF_ERROR(end_->prepare(next.transfers));
+    if (place_.before_timing && next.timed && timed == 0) TCPX_RETURN_IF_ERROR(place_.before_timing());
     TCPX_RETURN_IF_ERROR(channel.barrier(round_deadline(bytes)));
     RowUnderWay ignored;
     TCPX_RETURN_IF_ERROR(run_one(channel, bytes, next, next.timed ? row : ignored));

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct EndPlace {
   int gpu = 0;
   LocalMachine& machine;
   const std::atomic<bool>& stop;
+  const ChannelDevices* devices = nullptr;          ///< null: the nearest to the GPU
+  std::function<Status()> before_timing = nullptr;  ///< called once, when the first timed round is prepared; may be empty
 
   bool sends() const { return !is_server || options.mode != Pattern::kOneWay; }
   bool receives() const { return is_server || options.mode != Pattern::kOneWay; }

@@ -42,6 +42,7 @@ class PerfOutput {
   /// The last line of the table, and the files. @param abi, devices for the report
   Status finish(std::string abi, std::vector<std::string> devices);
 
+  const std::vector<PerfRow>& rows() const { return rows_; }
   /// kMismatch when bytes were wrong.
   Status verdict() const;
   /// Statement of a successful run about its bytes.

@@ -14,7 +14,7 @@ namespace tcpx::perf {
 /// Contents of the head of the table.
 struct TableHead {
   std::string version;
-  PerfOptions asked;              ///< by the client; of `pipeline` the chunks alone
+  Measurement asked;              ///< of `pipeline` the chunks alone
   std::string server, client;     ///< one line about each end
   std::string unpack;             ///< unpacker of the server; "" when received messages go through none
   std::vector<std::string> nics;  ///< of the server, in the order of the rates

@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "base/text.h"
@@ -25,6 +26,21 @@ Choice choice(ParameterReader& reader, const std::string& name,
   return reader.fail<Choice>(name, concat("is '", word, "', which is unknown"));
 }
 
+/// Calls `visit` with the name of each number, its place, and the least and the most that it may be.
+template <class Visit>
+void each_number(Measurement& asked, Visit visit) {
+  visit("min-bytes", asked.sizes.min_bytes, 1, SizeSweep::kMaxBytes);
+  visit("max-bytes", asked.sizes.max_bytes, 1, SizeSweep::kMaxBytes);
+  visit("factor", asked.sizes.factor, 2, kMostFactor);
+  visit("iters", asked.iterations, 1, kMostTransfers);
+  visit("warmup", asked.warm_up, 0, kMostTransfers);
+  visit("channels", asked.pipeline.channels, 0, kMaxChannels);
+  visit("chunk", asked.pipeline.chunk_bytes, 1, kMaxRequestBytes);
+  visit("longest-chunk", asked.pipeline.longest_chunk_bytes, 0, kMaxRequestBytes);
+  visit("window", asked.pipeline.recv_window, 0, soft::kRequests);
+  visit("send-window", asked.pipeline.send_window, 0, soft::kRequests);
+}
+
 }  // namespace
 
 void add_protocol(Parameters& mine) {
@@ -40,37 +56,29 @@ Status check_protocol(const Parameters& theirs) {
                  "; run the same version at both ends")};
 }
 
-Parameters encode_request(const PerfOptions& options) {
-  const double seconds = std::chrono::duration<double>(options.duration).count();
-  Parameters request = {{"layer", name_of(options.layer)},
-                        {"latency", options.mode == Pattern::kPingPong ? "1" : "0"},
-                        {"bidirectional", options.mode == Pattern::kBothWays ? "1" : "0"},
-                        {"min-bytes", std::to_string(options.sizes.min_bytes)},
-                        {"max-bytes", std::to_string(options.sizes.max_bytes)},
-                        {"factor", std::to_string(options.sizes.factor)},
-                        {"iters", std::to_string(options.iterations)},
-                        {"warmup", std::to_string(options.warm_up)},
+Parameters encode_request(const Measurement& asked) {
+  const double seconds = std::chrono::duration<double>(asked.duration).count();
+  Parameters request = {{"layer", name_of(asked.layer)},
+                        {"latency", asked.mode == Pattern::kPingPong ? "1" : "0"},
+                        {"bidirectional", asked.mode == Pattern::kBothWays ? "1" : "0"},
                         {"duration", format_fixed(seconds, 3)},
-                        {"channels", std::to_string(options.pipeline.channels)},
-                        {"chunk", std::to_string(options.pipeline.chunk_bytes)},
-                        {"longest-chunk", std::to_string(options.pipeline.longest_chunk_bytes)},
-                        {"window", std::to_string(options.pipeline.recv_window)},
-                        {"send-window", std::to_string(options.pipeline.send_window)},
-                        {"memory", options.memory == MemoryType::kHost ? "host" : "cuda"},
-                        {"local", options.same_host ? "auto" : "off"}};
+                        {"memory", asked.memory == MemoryType::kHost ? "host" : "cuda"},
+                        {"local", asked.same_host ? "auto" : "off"}};
+  Measurement numbers = asked;
+  each_number(numbers, [&](const char* name, auto& value, auto, auto) { request[name] = std::to_string(value); });
   add_protocol(request);
   return request;
 }
 
-std::string contradiction(const PerfOptions& options) {
-  if (options.sizes.min_bytes > options.sizes.max_bytes) return "-b: larger than -e";
-  if (options.layer != Layer::kPipeline && options.mode == Pattern::kBothWays) {
-    return concat("--bidirectional: not for --layer ", name_of(options.layer));
+std::string contradiction(const Measurement& asked) {
+  if (asked.sizes.min_bytes > asked.sizes.max_bytes) return "-b: larger than -e";
+  if (asked.layer != Layer::kPipeline && asked.mode == Pattern::kBothWays) {
+    return concat("--bidirectional: not for --layer ", name_of(asked.layer));
   }
-  if (options.layer == Layer::kPlugin && options.sizes.max_bytes > MessagePlan::kMaxMessageBytes) {
+  if (asked.layer == Layer::kPlugin && asked.sizes.max_bytes > MessagePlan::kMaxMessageBytes) {
     return "-e: --layer plugin moves at most 1G at once";
   }
-  return options.layer == Layer::kRawTcp && options.memory != MemoryType::kHost ? "--memory: not for --layer tcp" : "";
+  return asked.layer == Layer::kRawTcp && asked.memory != MemoryType::kHost ? "--memory: not for --layer tcp" : "";
 }
 
 // The server holds no more memory for all this than it has room for, which it tells the client next.
@@ -78,7 +86,7 @@ Result<std::string> take_request(const Parameters& request, PerfOptions& options
   TCPX_RETURN_IF_ERROR(check_protocol(request));
   constexpr std::string_view kOperation = "read the client's request";
   ParameterReader reader(request, kOperation);
-  PerfOptions asked = options;
+  Measurement asked = options;
   asked.layer = choice<Layer>(reader, "layer",
                               {{name_of(Layer::kRawTcp), Layer::kRawTcp},
                                {name_of(Layer::kPlugin), Layer::kPlugin},
@@ -87,18 +95,12 @@ Result<std::string> take_request(const Parameters& request, PerfOptions& options
   const bool latency = reader.flag("latency"), both_ways = reader.flag("bidirectional");
   if (latency && both_ways) reader.fail<bool>("latency", "excludes 'bidirectional'");
   asked.mode = latency ? Pattern::kPingPong : both_ways ? Pattern::kBothWays : Pattern::kOneWay;
-  asked.sizes.min_bytes = reader.number<uint64_t>("min-bytes", 1, SizeSweep::kMaxBytes);
-  asked.sizes.max_bytes = reader.number<uint64_t>("max-bytes", 1, SizeSweep::kMaxBytes);
-  asked.sizes.factor = reader.number<uint32_t>("factor", 2, kMostFactor);
-  asked.iterations = reader.number<uint32_t>("iters", 1, kMostTransfers);
-  asked.warm_up = reader.number<uint32_t>("warmup", 0, kMostTransfers);
+  each_number(asked, [&](const char* name, auto& value, auto least, auto most) {
+    using Number = std::remove_reference_t<decltype(value)>;
+    value = reader.number<Number>(name, static_cast<Number>(least), static_cast<Number>(most));
+  });
   asked.duration =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(reader.number<double>("duration", 0, kMostSeconds)));
-  asked.pipeline.channels = reader.number<uint32_t>("channels", 0, kMaxChannels);
-  asked.pipeline.chunk_bytes = reader.number<uint32_t>("chunk", 1, kMaxRequestBytes);
-  asked.pipeline.longest_chunk_bytes = reader.number<uint32_t>("longest-chunk", 0, kMaxRequestBytes);
-  asked.pipeline.recv_window = reader.number<uint32_t>("window", 0, soft::kRequests);
-  asked.pipeline.send_window = reader.number<uint32_t>("send-window", 0, soft::kRequests);
   asked.memory = choice<MemoryType>(reader, "memory", {{"host", MemoryType::kHost}, {"cuda", MemoryType::kCuda}});
   asked.same_host = choice<bool>(reader, "local", {{"auto", true}, {"off", false}});
   TCPX_RETURN_IF_ERROR(reader.status());
@@ -112,7 +114,7 @@ Result<std::string> take_request(const Parameters& request, PerfOptions& options
     if (!options.given.contains(name) || value == theirs) continue;
     overruled += concat(overruled.empty() ? "--" : ", --", name, " ", theirs, " (here ", value, ")");
   }
-  options = std::move(asked);
+  static_cast<Measurement&>(options) = asked;
   return overruled;
 }
 

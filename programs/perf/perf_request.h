@@ -9,7 +9,7 @@
 namespace tcpx::perf {
 
 /// What both ends must do alike. Each field but the protocol has the name of its option, without dashes.
-Parameters encode_request(const PerfOptions& options);
+Parameters encode_request(const Measurement& asked);
 
 /// Puts what the client asks for in the place of what `options` has. An error changes nothing.
 /// @return those of PerfOptions::given that were something else here, for people, with both values; "" for none. kProtocol naming
@@ -17,7 +17,7 @@ Parameters encode_request(const PerfOptions& options);
 Result<std::string> take_request(const Parameters& request, PerfOptions& options);
 
 /// @return "" or what cannot be measured, beginning with the option to change. Each value alone is in its range.
-std::string contradiction(const PerfOptions& options);
+std::string contradiction(const Measurement& asked);
 
 /// The field by which ends of other versions are told apart. It is in the first parameters that each end sends.
 void add_protocol(Parameters& mine);
