@@ -201,7 +201,7 @@ TEST(ControlStreamEnds, AnotherVersionIsNamed) {
   write_raw(one.peer.get(), std::as_bytes(std::span(&header, 1)));
   const Status end = one.end();
   EXPECT_EQ(end.code(), Code::kUnsupported);
-  EXPECT_EQ(end.detail(), "the peer speaks control version 1, this build speaks 5");
+  EXPECT_EQ(end.detail(), "the peer speaks control version 1, this build speaks 6");
 }
 
 TEST(ControlStreamEnds, ABufferThatHoldsPartOfAFrameStays) {
