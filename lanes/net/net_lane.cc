@@ -14,7 +14,10 @@ Packing preferred_packing(std::span<const HeldRange> ranges, uint64_t bytes) {
 }
 
 NetLane::NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts)
-    : Lane(Way::kNetwork, connection->direction() == Direction::kRecv), connection_(std::move(connection)), parts_(parts) {}
+    : Lane(Way::kNetwork, connection->direction() == Direction::kRecv),
+      connection_(std::move(connection)),
+      memory_(*connection_, parts, receives()),
+      device_copier_(parts.device_copier) {}
 
 NetLane::~NetLane() {
   // The staging buffers may go only when neither network nor GPU touches them any more.
@@ -27,17 +30,7 @@ NetLane::~NetLane() {
       if (!done.is_ok() || *done) break;
     }
   }
-  connection_.reset();
-  for (const auto& staging : staging_) give_back(*staging);
-  if (scrap_ != nullptr) give_back(*scrap_);
-}
-
-Result<Packing> NetLane::prepare(std::span<const HeldRange> ranges, Packing wanted) {
-  const auto is_taken = [this](const HeldRange& range) { return registered(range.region()) != nullptr; };
-  if (wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken)) return wanted;
-  const auto staging = staging_for(ranges.front().region());
-  if (!staging.is_ok()) return staging.status();
-  return Packing::kPacked;
+  connection_.reset();  // before the staging buffers
 }
 
 // If an allocation fails, the job stays the caller's.
@@ -138,7 +131,7 @@ void NetLane::cut_unwanted(Queued& queued) {
 
 bool NetLane::cut_packed(Queued& queued) {
   const auto ranges = queued.job->ranges;
-  const auto staging = staging_for(ranges.front().region());
+  const auto staging = memory_.staging_for(ranges.front().region());
   if (!staging.is_ok()) {
     connection_->cancel(staging.status());
     return false;
@@ -187,7 +180,7 @@ bool NetLane::cut_packed(Queued& queued) {
 void NetLane::segments_of(const Parcel& parcel, bool gather) {
   segments_.clear();
   const auto ranges = parcel.of->job->ranges;
-  const Staging& staging = *parcel.staging;
+  const StagingArea& staging = *parcel.staging;
   std::byte* slot = (staging.mapped ? staging.mapped.host() : staging.buffer.device()) + parcel.slot * kParcelBytes;
   size_t index = parcel.first_range;
   uint64_t offset = parcel.first_offset;
@@ -235,17 +228,14 @@ bool NetLane::submit_ready() {
 Result<TransferSpec> NetLane::transfer_of(const Parcel& parcel) {
   TransferSpec spec{.bytes = parcel.bytes};
   if (!parcel.of->job->unwanted.empty()) {
-    if (scrap_ == nullptr) {
-      TCPX_ASSIGN_OR_RETURN(scrap_, make_staging(MemoryType::kHost, parts_.host_copier));
-    }
-    spec.memory = scrap_->registered;
+    TCPX_ASSIGN_OR_RETURN(spec.memory, memory_.scrap());
     spec.unwanted = true;
   } else if (parcel.staging != nullptr) {
     spec.memory = parcel.staging->registered;
     spec.offset = parcel.slot * kParcelBytes;
   } else {
     const HeldRange& range = parcel.of->job->ranges[parcel.first_range];
-    const RegisteredMemory* const memory = registered(range.region());
+    const RegisteredMemory* const memory = memory_.registered(range.region());
     if (memory == nullptr)
       return Status(Code::kProtocol, "submit transfer", "the peer wants memory unpacked that this end must pack");
     spec.memory = *memory;
@@ -316,13 +306,13 @@ bool NetLane::step(Parcel& parcel) {
 }
 
 SegmentCopier& NetLane::copier_of(const Parcel& parcel) const {
-  return parcel.state == ParcelState::kFetching ? parts_.device_copier : *parcel.staging->copier;
+  return parcel.state == ParcelState::kFetching ? device_copier_ : *parcel.staging->copier;
 }
 
 // Copies a parcel from its slot to its ranges, or first into memory that GPU and host reach. A full copier is tried again later.
 bool NetLane::scatter(Parcel& parcel) {
   const TraceRange trace("submit scatter", parcel.bytes);
-  const Staging& staging = *parcel.staging;
+  const StagingArea& staging = *parcel.staging;
   const ParcelState before = parcel.state;
   if (staging.mapped && before == ParcelState::kArrived) {
     const size_t at = parcel.slot * kParcelBytes;
@@ -373,71 +363,10 @@ void NetLane::collect_ended() {
   }
 }
 
-Result<NetLane::Staging*> NetLane::staging_for(const Region& region) {
-  SegmentCopier& reaching = region.type == MemoryType::kCuda ? parts_.device_copier : parts_.host_copier;
-  SegmentCopier& copier = region.access.copier != nullptr ? *region.access.copier : reaching;
-  const auto serves = [&](const auto& staging) { return staging->type == region.type && staging->copier == &copier; };
-  const auto known = std::find_if(staging_.begin(), staging_.end(), serves);
-  if (known != staging_.end()) return known->get();
-  TCPX_ASSIGN_OR_RETURN(auto fresh, make_staging(region.type, copier));
-  return staging_.emplace_back(std::move(fresh)).get();
-}
-
-Result<std::unique_ptr<NetLane::Staging>> NetLane::make_staging(MemoryType type, SegmentCopier& copier) {
-  const bool reached = type == MemoryType::kCuda && &copier == &parts_.device_copier;
-  const bool fetches = !reached && receives() && parts_.steered;
-  auto fresh = std::make_unique<Staging>();
-  fresh->kind = reached || fetches ? StagingKind::kDevice : type == MemoryType::kHost ? StagingKind::kHost : StagingKind::kMapped;
-  TCPX_ASSIGN_OR_RETURN(fresh->buffer, parts_.staging.take(fresh->kind));
-  const auto memory = connection_->register_memory(fresh->buffer.device(), fresh->buffer.size(),
-                                                   fresh->kind == StagingKind::kDevice ? MemoryType::kCuda : MemoryType::kHost);
-  if (!memory.is_ok()) {
-    give_back(*fresh);
-    return memory.status();
-  }
-  fresh->registered = *memory;
-  if (fetches) {
-    auto mapped = parts_.staging.take(StagingKind::kMapped);
-    if (!mapped.is_ok()) {
-      (void)connection_->deregister_memory(fresh->registered);
-      give_back(*fresh);
-      return mapped.status();
-    }
-    fresh->mapped = std::move(*mapped);
-  }
-  fresh->type = type;
-  fresh->copier = &copier;
-  for (uint32_t slot = kStagingSlots; slot-- > 0;) fresh->free.push_back(slot);
-  return fresh;
-}
-
-void NetLane::give_back(Staging& staging) {
-  parts_.staging.give_back(staging.kind, std::move(staging.buffer));
-  if (staging.mapped) parts_.staging.give_back(StagingKind::kMapped, std::move(staging.mapped));
-}
-
-// Null: the plugin does not take the region. The plugin is asked once.
-const RegisteredMemory* NetLane::registered(const Region& region) {
-  if (region.access.staged || (region.type == MemoryType::kHost && receives() && parts_.steered)) return nullptr;
-  const auto [known, is_new] = registrations_.try_emplace(static_cast<uint64_t>(region.id));
-  if (is_new) {
-    const auto memory = connection_->register_memory(region.data, region.bytes, region.type);
-    if (memory.is_ok()) known->second = *memory;
-  }
-  return known->second ? &*known->second : nullptr;
-}
-
 bool NetLane::serves(MemoryId region) const {
   const auto is_peers = [region](const std::unique_ptr<Job>& entry) { return is_of_peer(*entry, region); };
   return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& queued) { return is_peers(queued->job); }) ||
          std::any_of(awaited_.begin(), awaited_.end(), [&](const Awaited& entry) { return is_peers(entry.job); });
-}
-
-void NetLane::forget(MemoryId region) {
-  const auto known = registrations_.find(static_cast<uint64_t>(region));
-  if (known == registrations_.end()) return;
-  if (known->second) (void)connection_->deregister_memory(*known->second);  // logged where it was first seen
-  registrations_.erase(known);
 }
 
 void NetLane::add_to(ConnectionStats& stats) const {

@@ -6,13 +6,6 @@
 //
 // An unwanted job is received and discarded, because a transfer that the sender has begun cannot be stopped.
 //
-// Some memory must be packed whatever its ranges look like:
-//  - memory that the plugin refuses to register;
-//  - a receiver's host memory, if the plugin steers flows to the GPU (NetPlugin::steers_flows). The slots are then GPU memory; what
-//    has arrived there is fetched into memory that GPU and host reach, and scattered from that;
-//  - memory of a GPU that the endpoint's GPU does not reach. A copier of that GPU packs it; the slots are memory that every GPU
-//    reaches.
-//
 // Parcels are submitted strictly in order, because the n-th transfer of one end meets the n-th of the other. Each lane makes its own
 // staging slots at its first packed job, so a stalled peer holds up nobody else.
 #pragma once
@@ -20,24 +13,17 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "base/segment_copier.h"
 #include "lanes/lane.h"
-#include "lanes/net/staging_buffers.h"
+#include "lanes/net/net_memory.h"
 #include "transfer/pipeline.h"
 #include "wire/messages.h"
 
 namespace tcpx {
 
-/// Size of a packed job's parcels, except the last. Part of the protocol: both ends cut alike.
-inline constexpr size_t kParcelBytes = size_t{1} << 20;
-/// Packed parcels of a lane that are gathered, scattered or under way at once.
-inline constexpr size_t kStagingSlots = 16;
-inline constexpr size_t kStagingBytes = kStagingSlots * kParcelBytes;
 /// Ranges that are at least this long on average go one by one, without gather and scatter. Part of the protocol.
 inline constexpr uint64_t kDirectRangeBytes = 256 * 1024;
 /// Transfers that one pipeline half has under way at once.
@@ -45,14 +31,6 @@ inline constexpr uint32_t kMaxLaneTransfers = 64;
 
 /// The packing that a sender prefers for these ranges. Part of the protocol for reads, where both ends call it.
 Packing preferred_packing(std::span<const HeldRange> ranges, uint64_t bytes);
-
-/// Parts that the network lanes of an endpoint share.
-struct LaneParts {
-  StagingBuffers& staging;  ///< its buffers have kStagingBytes
-  SegmentCopier& device_copier;
-  SegmentCopier& host_copier;
-  bool steered = false;  ///< NetPlugin::steers_flows
-};
 
 /// One thread at a time: the one that makes progress. The GPU must be current.
 class NetLane final : public Lane {
@@ -63,7 +41,7 @@ class NetLane final : public Lane {
   /// Call before telling the peer of a transfer of these ranges, while the transfer can still be refused on its own.
   /// @return `wanted`, or kPacked if the plugin does not take the memory as it is; the error of the plugin or the allocator if the
   /// memory cannot be packed either
-  Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
+  Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted) { return memory_.prepare(ranges, wanted); }
   /// Queues a job behind all others.
   void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override { queue(job); }
   /// Keeps a job until the peer begins it; its memory belongs to this lane at once. @param number, of_read as in BeginFrame
@@ -82,22 +60,12 @@ class NetLane final : public Lane {
   bool rests(TimePoint now) const override;
   bool closed() const override { return idle() && connection_->in_flight() == 0; }
   bool serves(MemoryId region) const override;
-  /// Gives the region's registration back to the plugin.
-  void forget(MemoryId region) override;
+  void forget(MemoryId region) override { memory_.forget(region); }
   uint64_t chunks_in_flight() const override { return connection_->in_flight(); }
   void add_to(ConnectionStats& stats) const override;
   std::string flight_record() const override;
 
  private:
-  struct Staging {
-    StagingKind kind{};
-    MemoryBuffer buffer;
-    MemoryBuffer mapped;  // empty: `buffer` itself is gathered into and scattered from
-    RegisteredMemory registered;
-    std::vector<uint32_t> free;
-    MemoryType type{};                // of the memory that is gathered and scattered
-    SegmentCopier* copier = nullptr;  // gathers and scatters it
-  };
   struct Queued {
     std::unique_ptr<Job> job;
     size_t next_range = 0;     // where the next parcel begins
@@ -115,7 +83,7 @@ class NetLane final : public Lane {
   struct Parcel {
     Queued* of = nullptr;  // null: it has ended
     ParcelState state = ParcelState::kReady;
-    Staging* staging = nullptr;  // of a packed job
+    StagingArea* staging = nullptr;  // of a packed job
     uint32_t slot = 0;
     size_t first_range = 0;  // where the parcel begins in the job
     uint64_t first_offset = 0;
@@ -138,24 +106,18 @@ class NetLane final : public Lane {
   void end_parcel(Parcel& parcel);
   static void fail_job(Queued& queued, const Status& reason);
   void collect_ended();
-  Result<Staging*> staging_for(const Region& region);
-  Result<std::unique_ptr<Staging>> make_staging(MemoryType type, SegmentCopier& copier);
-  void give_back(Staging& staging);
-  const RegisteredMemory* registered(const Region& region);
   void segments_of(const Parcel& parcel, bool gather);
   SegmentCopier& copier_of(const Parcel& parcel) const;
 
   std::unique_ptr<Pipeline> connection_;
-  LaneParts parts_;
+  NetMemory memory_;
+  SegmentCopier& device_copier_;
   std::deque<std::unique_ptr<Queued>> jobs_;  // in order; parcels are cut from the front
   std::deque<Awaited> awaited_;
   uint64_t bytes_ = 0;          // of jobs_
   size_t next_cut_ = 0;         // index into jobs_ of the first job not cut to its end
   std::deque<Parcel> parcels_;  // in order of submission
   size_t next_submit_ = 0;      // index into parcels_ of the first parcel not submitted
-  std::unordered_map<uint64_t, std::optional<RegisteredMemory>> registrations_;  // nullopt: refused
-  std::vector<std::unique_ptr<Staging>> staging_;  // for host memory, GPU memory, and each GPU out of reach
-  std::unique_ptr<Staging> scrap_;                 // for unwanted bytes, which overwrite each other
   std::vector<CopySegment> segments_;              // reused
 };
 

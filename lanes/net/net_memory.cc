@@ -1,0 +1,88 @@
+#include "lanes/net/net_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tcpx {
+
+NetMemory::~NetMemory() {
+  for (const auto& staging : staging_) give_back(*staging);
+  if (scrap_ != nullptr) give_back(*scrap_);
+}
+
+Result<Packing> NetMemory::prepare(std::span<const HeldRange> ranges, Packing wanted) {
+  const auto is_taken = [this](const HeldRange& range) { return registered(range.region()) != nullptr; };
+  if (wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken)) return wanted;
+  const auto staging = staging_for(ranges.front().region());
+  if (!staging.is_ok()) return staging.status();
+  return Packing::kPacked;
+}
+
+Result<StagingArea*> NetMemory::staging_for(const Region& region) {
+  SegmentCopier& reaching = region.type == MemoryType::kCuda ? parts_.device_copier : parts_.host_copier;
+  SegmentCopier& copier = region.access.copier != nullptr ? *region.access.copier : reaching;
+  const auto serves = [&](const auto& staging) { return staging->type == region.type && staging->copier == &copier; };
+  const auto known = std::find_if(staging_.begin(), staging_.end(), serves);
+  if (known != staging_.end()) return known->get();
+  TCPX_ASSIGN_OR_RETURN(auto fresh, make_staging(region.type, copier));
+  return staging_.emplace_back(std::move(fresh)).get();
+}
+
+Result<std::unique_ptr<StagingArea>> NetMemory::make_staging(MemoryType type, SegmentCopier& copier) {
+  const bool reached = type == MemoryType::kCuda && &copier == &parts_.device_copier;
+  const bool fetches = !reached && receives_ && parts_.steered;
+  auto fresh = std::make_unique<StagingArea>();
+  fresh->kind = reached || fetches ? StagingKind::kDevice : type == MemoryType::kHost ? StagingKind::kHost : StagingKind::kMapped;
+  TCPX_ASSIGN_OR_RETURN(fresh->buffer, parts_.staging.take(fresh->kind));
+  const auto memory = connection_.register_memory(fresh->buffer.device(), fresh->buffer.size(),
+                                                  fresh->kind == StagingKind::kDevice ? MemoryType::kCuda : MemoryType::kHost);
+  if (!memory.is_ok()) {
+    give_back(*fresh);
+    return memory.status();
+  }
+  fresh->registered = *memory;
+  if (fetches) {
+    auto mapped = parts_.staging.take(StagingKind::kMapped);
+    if (!mapped.is_ok()) {
+      (void)connection_.deregister_memory(fresh->registered);
+      give_back(*fresh);
+      return mapped.status();
+    }
+    fresh->mapped = std::move(*mapped);
+  }
+  fresh->type = type;
+  fresh->copier = &copier;
+  for (uint32_t slot = kStagingSlots; slot-- > 0;) fresh->free.push_back(slot);
+  return fresh;
+}
+
+void NetMemory::give_back(StagingArea& staging) {
+  parts_.staging.give_back(staging.kind, std::move(staging.buffer));
+  if (staging.mapped) parts_.staging.give_back(StagingKind::kMapped, std::move(staging.mapped));
+}
+
+Result<RegisteredMemory> NetMemory::scrap() {
+  if (scrap_ == nullptr) {
+    TCPX_ASSIGN_OR_RETURN(scrap_, make_staging(MemoryType::kHost, parts_.host_copier));
+  }
+  return scrap_->registered;
+}
+
+const RegisteredMemory* NetMemory::registered(const Region& region) {
+  if (region.access.staged || (region.type == MemoryType::kHost && receives_ && parts_.steered)) return nullptr;
+  const auto [known, is_new] = registrations_.try_emplace(static_cast<uint64_t>(region.id));
+  if (is_new) {
+    const auto memory = connection_.register_memory(region.data, region.bytes, region.type);
+    if (memory.is_ok()) known->second = *memory;
+  }
+  return known->second ? &*known->second : nullptr;
+}
+
+void NetMemory::forget(MemoryId region) {
+  const auto known = registrations_.find(static_cast<uint64_t>(region));
+  if (known == registrations_.end()) return;
+  if (known->second) (void)connection_.deregister_memory(*known->second);  // logged where it was first seen
+  registrations_.erase(known);
+}
+
+}  // namespace tcpx

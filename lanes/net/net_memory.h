@@ -1,0 +1,86 @@
+// NetMemory: the memory that a network lane has registered with its plugin: regions of the application, and the staging slots that its
+// packed jobs are gathered into and scattered from.
+//
+// Some memory must be packed whatever its ranges look like:
+//  - memory that the plugin refuses to register;
+//  - a receiver's host memory, if the plugin steers flows to the GPU (NetPlugin::steers_flows). The slots are then GPU memory; what
+//    has arrived there is fetched into memory that GPU and host reach, and scattered from that;
+//  - memory of a GPU that the endpoint's GPU does not reach. A copier of that GPU packs it; the slots are memory that every GPU
+//    reaches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/memory_registry.h"
+#include "base/segment_copier.h"
+#include "lanes/net/staging_buffers.h"
+#include "transfer/pipeline.h"
+#include "wire/messages.h"
+
+namespace tcpx {
+
+/// Size of a packed job's parcels, except the last. Part of the protocol: both ends cut alike.
+inline constexpr size_t kParcelBytes = size_t{1} << 20;
+/// Packed parcels of a lane that are gathered, scattered or under way at once.
+inline constexpr size_t kStagingSlots = 16;
+inline constexpr size_t kStagingBytes = kStagingSlots * kParcelBytes;
+
+/// Parts that the network lanes of an endpoint share.
+struct LaneParts {
+  StagingBuffers& staging;  ///< its buffers have kStagingBytes
+  SegmentCopier& device_copier;
+  SegmentCopier& host_copier;
+  bool steered = false;  ///< NetPlugin::steers_flows
+};
+
+/// Staging slots for one kind of memory.
+struct StagingArea {
+  StagingKind kind{};
+  MemoryBuffer buffer;
+  MemoryBuffer mapped;  ///< empty: `buffer` itself is gathered into and scattered from
+  RegisteredMemory registered;
+  std::vector<uint32_t> free;
+  MemoryType type{};                ///< of the memory that is gathered and scattered
+  SegmentCopier* copier = nullptr;  ///< gathers and scatters it
+};
+
+/// One thread at a time: the one that makes progress. The GPU must be current.
+class NetMemory {
+ public:
+  /// All must outlive this, but for the connection, which may be gone when this goes.
+  NetMemory(Pipeline& connection, const LaneParts& parts, bool receives)
+      : connection_(connection), parts_(parts), receives_(receives) {}
+  /// Gives the staging buffers back; neither network nor GPU may touch them any more.
+  ~NetMemory();
+  NetMemory(const NetMemory&) = delete;
+  NetMemory& operator=(const NetMemory&) = delete;
+
+  /// As NetLane::prepare.
+  Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
+  /// The slots for memory such as this region. Made when first asked for.
+  Result<StagingArea*> staging_for(const Region& region);
+  /// Memory for unwanted bytes, which overwrite each other. Made when first asked for.
+  Result<RegisteredMemory> scrap();
+  /// Null: the plugin does not take the region. The plugin is asked once.
+  const RegisteredMemory* registered(const Region& region);
+  /// Gives the region's registration back to the plugin.
+  void forget(MemoryId region);
+
+ private:
+  Result<std::unique_ptr<StagingArea>> make_staging(MemoryType type, SegmentCopier& copier);
+  void give_back(StagingArea& staging);
+
+  Pipeline& connection_;
+  const LaneParts parts_;
+  const bool receives_;
+  std::unordered_map<uint64_t, std::optional<RegisteredMemory>> registrations_;  // nullopt: refused
+  std::vector<std::unique_ptr<StagingArea>> staging_;  // for host memory, GPU memory, and each GPU out of reach
+  std::unique_ptr<StagingArea> scrap_;
+};
+
+}  // namespace tcpx
