@@ -92,7 +92,9 @@ TablePair::~TablePair() {
 
 void TablePair::deregister_all(void* comm) {
   for (const auto& [of, mhandle] : registered_) {
-    if (of == comm) EXPECT_EQ(table.dereg_mr(comm, mhandle), abi::kNcclSuccess);
+    if (of == comm) {
+      EXPECT_EQ(table.dereg_mr(comm, mhandle), abi::kNcclSuccess);
+    }
   }
   std::erase_if(registered_, [comm](const auto& one) { return one.first == comm; });
 }
