@@ -57,7 +57,7 @@ bool PullLane::take(std::span<const HeldRange> to, std::span<const std::byte> wo
 }
 
 bool PullLane::reaches(const WireSource& source, bool on_gpu) {
-  if (source.share == kHostMemory) return !on_gpu && peer_->reads_memory && !denied_;
+  if (source.share == kHostMemory) return !on_gpu && peer_.reads_memory && !denied_;
   if (!on_gpu) return false;
   const auto mapping = mappings_.find(source.share);
   if (mapping == mappings_.end() || !mapping->second->buffer) return false;
@@ -160,7 +160,7 @@ Result<bool> PullLane::step_on_gpu(Pull& pull) {
 Result<bool> PullLane::step_on_host(Pull& pull) {
   if (pull.copy == nullptr) {
     look_for_pages();
-    pull.copy = parts_.host_copier.start(peer_->pid, pull.segments, pages_);
+    pull.copy = parts_.host_copier.start(peer_.pid, pull.segments, pages_);
   }
   if (!pull.copy->done()) {
     parts_.host_copier.relieve();
@@ -172,17 +172,17 @@ Result<bool> PullLane::step_on_host(Pull& pull) {
 
 // Called at a pull, because it takes a descriptor that many connections never need. A failure is tried again at the next pull.
 void PullLane::look_for_pages() {
-  if (pages_ != nullptr || peer_->same_process) return;
-  if (auto pages = Pagemap::of(peer_->pid); pages.is_ok()) pages_ = std::move(*pages);
+  if (pages_ != nullptr || peer_.same_process) return;
+  if (auto pages = Pagemap::of(peer_.pid); pages.is_ok()) pages_ = std::move(*pages);
 }
 
 // Called after a copy. Ok: the peer kept its memory for the whole time of the copy.
 Status PullLane::check_peer() const {
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (peer_->peer_alive().load(std::memory_order_acquire) != 1)
+  if (peer_.peer_alive().load(std::memory_order_acquire) != 1)
     return Status(Code::kPeerGone, "copy from the peer's memory", "the peer has given up the connection");
-  if (peer_->same_process || !peer_->process) return Status::ok();
-  pollfd process{.fd = peer_->process.get(), .events = POLLIN, .revents = 0};
+  if (peer_.same_process || !peer_.process) return Status::ok();
+  pollfd process{.fd = peer_.process.get(), .events = POLLIN, .revents = 0};
   if (poll(&process, 1, 0) <= 0) return Status::ok();
   return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
 }
@@ -232,7 +232,7 @@ Status PullLane::map(uint64_t share, const MemoryShare& memory) {
   mapping->bytes = memory.bytes;
   ForeignFd file;
   if (memory.kind == ShareKind::kFile) {
-    TCPX_ASSIGN_OR_RETURN(file, peer_->take_passed());  // empty: too many descriptors are open here; map_shared fails then
+    TCPX_ASSIGN_OR_RETURN(file, peer_.take_passed());  // empty: too many descriptors are open here; map_shared fails then
   }
   auto mapped = parts_.memory.map_shared(parts_.gpu, memory, file.get());
   if (mapped.is_ok()) {

@@ -65,7 +65,7 @@ class PullLane final : public Lane {
   static constexpr size_t kMaxRunning = 16;
 
   explicit PullLane(const LaneMaking& making)
-      : Lane(Way::kPull, true), peer_(&making.host), parts_(making.parts), stream_(making.stream), to_ring_(making.to_ring) {}
+      : Lane(Way::kPull, true), peer_(making.host), parts_(making.parts), stream_(making.stream), to_ring_(making.to_ring) {}
 
   Status check(std::span<const std::byte> words, uint64_t bytes) const override;
   /// True if this end can copy these sources to these ranges by itself.
@@ -126,7 +126,7 @@ class PullLane final : public Lane {
   bool tell_unshared();
   void end(Pull& pull, const Status& status);
 
-  const HostPeer* const peer_;
+  const HostPeer& peer_;
   const PullParts parts_;
   ControlStream& stream_;
   const std::function<void(std::unique_ptr<Job>&&, GoFrame)> to_ring_;

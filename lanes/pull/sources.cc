@@ -42,7 +42,7 @@ bool Sources::is_mapped(MemoryId region) const {
 }
 
 Status Sources::on_unshared(const LaneFrame& frame) {
-  if (unmapping_.erase(frame.number) > 0) return Status::ok();
+  if (frame.what == static_cast<uint64_t>(PullTalk::kUnshared) && unmapping_.erase(frame.number) > 0) return Status::ok();
   return unexpected(frame.kType, frame.number, "this end was not told to unmap that share");
 }
 

@@ -182,6 +182,20 @@ TEST_F(LinkShares, AShareCountsAsMappedUntilThePeerHasSaidOtherwise) {
   EXPECT_FALSE(link_->peer_holds(region));
 }
 
+TEST_F(LinkShares, OnlyTheAnswerEndsWhatThePeerMaps) {
+  const MemoryId region = registry_.add(device_.data(), kLong, MemoryType::kCuda).value();
+  {
+    std::vector<HeldRange> whole = one({registry_.use(region).value(), device_.data(), kLong});
+    (void)start(OperationKind::kSend, {.ranges = std::move(whole)});
+  }
+  step();
+  const auto shared = hear(ControlType::kLane);
+  ASSERT_TRUE(shared);
+  EXPECT_TRUE(link_->forget(region));
+  say_raw(make_header(ControlType::kLane, shared->operation, static_cast<uint64_t>(PullTalk::kUnshare), 1, Packing::kWhole, Way::kPull));
+  expect_refused();
+}
+
 TEST_F(LinkShares, ALinkEndsWhileTheDriverUnmaps) {
   share(kLong);
   steps(2);
