@@ -13,7 +13,7 @@
 
 namespace tcpx {
 
-ComparisonOptions::ComparisonOptions(int row_milliseconds) : milliseconds(row_milliseconds), nccl_script(TCPX_NCCL_SCRIPT) {}
+ComparisonOptions::ComparisonOptions(int row_milliseconds) : milliseconds(row_milliseconds) {}
 
 void ComparisonOptions::declare(CLI::App& app) {
   app.add_option("--gpus", gpus, "of the sending and the receiving end (default 0,1; 0,0 where there is one)")
@@ -25,8 +25,6 @@ void ComparisonOptions::declare(CLI::App& app) {
       ->check(CLI::Range(1, 10000));
   app.add_option("--nccl", nccl, "auto, off (default auto: where PyTorch with NCCL and two GPUs are)")
       ->check(CLI::IsMember({"auto", "off"}));
-  app.add_option("--nccl-script", nccl_script, "where bandwidth.py is (default: in the source tree of this build)")
-      ->type_name("FILE");
   app.add_flag("--quick", quick, "a little of everything for a few milliseconds, without NCCL: does it work?");
   app.add_option("--json", json, "write all numbers to this file; scripts/plot.py draws it")->type_name("FILE");
 }
@@ -105,13 +103,12 @@ Result<std::unique_ptr<RowMeter>> Comparison::connect(const EndSetup& setup, Env
 
 std::vector<MeasuredRun> Comparison::run_nccl(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& ping_pong_sizes) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(row_.duration).count();
-  const NcclOptions nccl{.script = options_.nccl_script,
-                         .gpus = gpus_,
+  const NcclOptions nccl{.gpus = gpus_,
                          .sizes = sizes,
                          .ping_pong_sizes = ping_pong_sizes,
                          .milliseconds = static_cast<int>(ms)};
   const auto found = [&]() -> Result<std::string> {
-    const bool is_wanted = !options_.quick && options_.nccl != "off" && !nccl.script.empty();
+    const bool is_wanted = !options_.quick && options_.nccl != "off";
     if (!is_wanted) return Status(Code::kUnsupported, "find NCCL", "not asked for");
     if (!has_gpu_) return Status(Code::kUnsupported, "find NCCL", "it needs two GPUs");
     return find_nccl(nccl, stop_);

@@ -29,7 +29,6 @@ struct ComparisonOptions {
   size_t samples = MeasurePlan::kFewestSamples;
   int milliseconds;  ///< of all samples of a row together, about
   std::string nccl = "auto";
-  std::string nccl_script;  ///< path of bandwidth.py
   bool quick = false;       ///< little of everything, without NCCL: does it work?
   std::string json;         ///< file to write; "": none
 };

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -156,7 +155,6 @@ const std::vector<NcclSetting>& nccl_settings() {
 Result<std::string> find_nccl(const NcclOptions& options, const std::atomic<bool>& stop) {
   const auto unsupported = [](std::string why) { return Status(Code::kUnsupported, "find NCCL", std::move(why)); };
   if (options.gpus.first == options.gpus.second) return unsupported("it needs two GPUs");
-  if (::access(options.script.c_str(), R_OK) != 0) return unsupported(concat("cannot read ", options.script));
   Result<Listened> python =
       start({"python3", "-c",
              "import torch, torch.distributed as d\n"
@@ -172,6 +170,7 @@ Result<std::string> find_nccl(const NcclOptions& options, const std::atomic<bool
 Result<MeasuredRun> run_nccl(const NcclSetting& setting, const NcclOptions& options, const std::atomic<bool>& stop) {
   TCPX_ASSIGN_OR_RETURN(const uint16_t port, free_port());
   std::vector<std::string> words = {"python3",
+                                    "-c",
                                     options.script,
                                     "--gpus",
                                     concat(options.gpus.first, ",", options.gpus.second),

@@ -14,8 +14,11 @@
 
 namespace tcpx {
 
+/// The text of tests/nccl/bandwidth.py.
+extern const char* const kNcclScript;
+
 struct NcclOptions {
-  std::string script;  ///< path of bandwidth.py
+  std::string script = kNcclScript;  ///< text of a Python program
   std::pair<int, int> gpus{0, 1};
   std::vector<uint64_t> sizes;            ///< one way
   std::vector<uint64_t> ping_pong_sizes;  ///< may be empty

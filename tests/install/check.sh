@@ -80,7 +80,7 @@ case $step in
       grep -q ' __stack_chk_fail' <<<"$symbols" || fail "$file does not guard its stack"
       grep -q -E ' __(memcpy|snprintf|vsnprintf)_chk' <<<"$symbols" || fail "$file does not check the length of buffers"
       # The names of places are short ones, the same wherever this was built.
-      if grep -q -F -a -e "$BUILD" -e "$SOURCE" "$file"; then fail "$file names folders of this machine"; fi
+      if grep -q -F -a -e "$BUILD/" -e "$SOURCE/" "$file"; then fail "$file names folders of this machine"; fi
     done
     [[ $(uname -m) == x86_64 ]] || exit 0
     # The linker keeps the mark only when everything has it, and the CUDA runtime has not.
