@@ -36,8 +36,7 @@ from . import errors
 from ._feed import Feed, register
 from ._manifest import Manifest, Tensor
 from ._station import Mail, Station
-from .connection import Connection
-from .endpoint import Registration
+from .endpoint import Connection, Registration
 from .errors import Cancelled, Error, InvalidArgument, NotFound, PeerGone, Protocol, Timeout
 
 __all__ = ["BRIEF", "LOOK", "TICK", "Member", "Progress", "Report", "cancelled", "peer_gone", "reason_of", "said_in", "timed_out"]

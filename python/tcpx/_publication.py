@@ -25,7 +25,7 @@ from ._manifest import LONGEST_MANIFEST, Tensor, mismatch
 from ._shard import Box, Shard, common_runs
 from ._station import Station
 from .buffers import Buffer
-from .connection import Connection
+from .endpoint import Connection
 from .errors import Cancelled, Error, NotFound, PeerGone, Timeout, invalid
 from .operation import Operation
 from .slot import Slot

@@ -12,7 +12,7 @@ from ._feed import Table
 from ._foreign import text_of
 from ._manifest import SHORTEST_PIECE, Manifest, Tensor, mismatch, total_of
 from ._station import SHORT, Mail
-from .connection import Connection
+from .endpoint import Connection
 from .errors import Error
 from .slot import Slot
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ._chain import BRIEF, LOOK, TICK, Member, Report, peer_gone, reason_of, said_in, timed_out
 from ._manifest import Manifest, Tensor
 from ._station import Mail, Parcel
-from .connection import Connection
+from .endpoint import Connection
 from .errors import Error
 
 __all__ = ["Source"]

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from operator import index
 
 from . import _core
+from ._session import READ, RECV, SEND, WRITE
 from ._uccl_memory import Memories
 from .errors import NotFound, invalid
 
 __all__ = ["READ", "RECV", "SEND", "WRITE", "Places", "Ranges", "Transfers"]
 
-SEND, RECV, WRITE, READ = range(4)
 Ranges = list[tuple[int, int]]  #: address and length of each
 Places = list[tuple[bytes, int]]  #: slot of each, and where in it
 _Ints = Sequence[int]

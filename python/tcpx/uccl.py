@@ -38,7 +38,7 @@ class Endpoint:
 
     def __init__(self, local_gpu_idx: int | None = None, num_cpus: int = 0) -> None:
         self._endpoint = _Endpoint(current_gpu() if local_gpu_idx is None else local_gpu_idx, num_cpus=num_cpus)
-        self._core = self._endpoint._core
+        self._core = self._endpoint.session.core
         self._under_way = Transfers(self._core)
         self._memories = self._under_way.memories
 

@@ -37,6 +37,7 @@ from .rendezvous import Group, join
 __all__ = ["Publication", "Report", "Shard", "broadcast", "fetch_into", "publish"]
 
 _stations: weakref.WeakKeyDictionary[Group, Station] = weakref.WeakKeyDictionary()
+_published: weakref.WeakKeyDictionary[Station, dict[str, Publication]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 _default: Group | None = None
 
@@ -102,8 +103,9 @@ def publish(
     """
     station = station_of(group)
     with station.lock:
-        before = station.published.pop(name, None)
-        station.published[name] = publication = Publication(station, name, state_dict, version)
+        published = _published.setdefault(station, {})
+        before = published.pop(name, None)
+        published[name] = publication = Publication(station, name, state_dict, version)
         if before is not None:
             before.close()
     return publication
