@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any
 
-from ._uccl_descs import NO_ID, XferDesc, pack, unpack
-from ._uccl_names import FloatType, XferHandle, current_gpu, get_oob_ip, read_metadata, refused_ipc, without_conn
-from ._uccl_report import Refused, last_error, reports
-from ._uccl_transfers import READ, RECV, SEND, WRITE, Transfers
+from ._uccl.descs import NO_ID, XferDesc, pack, unpack
+from ._uccl.names import FloatType, XferHandle, current_gpu, get_oob_ip, read_metadata, refused_ipc, without_conn
+from ._uccl.report import Refused, last_error, reports
+from ._uccl.transfers import READ, RECV, SEND, WRITE, Transfers
 from .endpoint import Endpoint as _Endpoint
 from .endpoint import Notification
 from .errors import invalid

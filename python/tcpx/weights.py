@@ -23,13 +23,13 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 
-from ._chain import Progress, Report
-from ._manifest import SHORTEST_PIECE, Tensor, tensors_of
-from ._publication import Publication, parts_of, read_into
-from ._receiver import Receiver
-from ._shard import Shard
-from ._source import Source
-from ._station import Station
+from ._weights.chain import Progress, Report
+from ._weights.manifest import SHORTEST_PIECE, Tensor, tensors_of
+from ._weights.publication import Publication, parts_of, read_into
+from ._weights.receiver import Receiver
+from ._weights.shard import Shard
+from ._weights.source import Source
+from ._weights.station import Station
 from .buffers import Buffer
 from .errors import invalid
 from .rendezvous import Group, join

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Sequence
 from operator import index
 
-from . import _core
-from ._session import READ, RECV, SEND, WRITE
-from ._uccl_memory import Memories
-from .errors import NotFound, invalid
+from .. import _core
+from .._session import READ, RECV, SEND, WRITE
+from ..errors import NotFound, invalid
+from .memory import Memories
 
 __all__ = ["READ", "RECV", "SEND", "WRITE", "Places", "Ranges", "Transfers"]
 

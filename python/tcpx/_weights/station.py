@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ._foreign import data_of, integer, items, json_of, reading, slot_of, text, text_of
-from .endpoint import Connection, Endpoint, Notification
-from .errors import Error, NotFound, PeerGone
-from .rendezvous import Group
-from .slot import Slot
+from ..endpoint import Connection, Endpoint, Notification
+from ..errors import Error, NotFound, PeerGone
+from ..rendezvous import Group
+from ..slot import Slot
+from .foreign import data_of, integer, items, json_of, reading, slot_of, text, text_of
 
 __all__ = ["SHORT", "Mail", "Parcel", "Station", "piece_note"]
 
@@ -47,7 +47,7 @@ class Parcel:
         return slot_of(*items(said, 1)) if isinstance(said, list) else memoryview(data_of(said))
 
 
-#: What messages say, by their kind; see `tcpx._chain`.
+#: What messages say, by their kind; see `tcpx._weights.chain`.
 _REASON: dict[str, Callable[[Any], Any]] = {"code": text, "text": text, "rank": integer}
 _KINDS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "tick": {},

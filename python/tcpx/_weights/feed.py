@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._foreign import reading
-from ._manifest import Tensor
-from ._station import SHORT, Parcel, piece_note
-from .buffers import extent_of
-from .endpoint import Connection, Endpoint, Registration
-from .errors import Error, Protocol
-from .operation import Operation
-from .slot import Slot
+from ..buffers import extent_of
+from ..endpoint import Connection, Endpoint, Registration
+from ..errors import Error, Protocol
+from ..operation import Operation
+from ..slot import Slot
+from .foreign import reading
+from .manifest import Tensor
+from .station import SHORT, Parcel, piece_note
 
 __all__ = ["Feed", "Table"]
 
