@@ -40,7 +40,7 @@ class Slot:
     It is indexed like the contiguous tensor that it names: ``slot[3]`` is that row, ``slot[2:5]`` those rows; `slot.bytes` cuts by
     bytes, `slot.view` gives it another shape.
 
-    shape, itemsize: of that tensor; nbytes: its length.
+    shape, itemsize: of that tensor; nbytes: its length. raw: the 64 bytes of the whole advertisement, as C++ ships them.
     """
 
     __slots__ = ("raw", "offset", "shape", "itemsize", "nbytes", "_origin", "__weakref__")
