@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "doctor/words.h"
 #include "measure/row_meter.h"
-#include "transfer/local_machine.h"
+#include "net/plugin_loader.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -110,14 +110,15 @@ Table judge_one_host(const SelftestFacts& facts) {
 SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes) {
   SelftestFacts facts{.expected = expected_path(machine), .bytes = bytes, .moved = {}, .one_host = {}, .raw = {}};
   if (facts.expected.vendor_path) return facts;
-  const Result<LocalMachine> local = LocalMachine::create();
-  if (!local.is_ok()) {
-    facts.moved = local.status();
+  const Result<PluginLoader::Loaded> loaded = PluginLoader::load({});
+  if (!loaded.is_ok()) {
+    facts.moved = loaded.status();
     return facts;
   }
   EndSetup setup{.kind = EndSetup::Kind::kEndpoint, .memory = MemoryType::kCuda, .same_host = false};
-  if (local->plugin_path != kLinkedIn) local->plugin_path.copy(setup.plugin, sizeof setup.plugin - 1);
-  const std::pair<int, int> gpus{std::min(1, local->memory->device_count() - 1), 0};
+  const std::string& path = loaded->source.path;
+  if (path != kLinkedIn) path.copy(setup.plugin, sizeof setup.plugin - 1);
+  const std::pair<int, int> gpus{std::min(1, make_machine_memory_ops()->device_count() - 1), 0};
   facts.moved = transfer_test_data(setup, gpus, bytes, kTransferLimit);
   if (!facts.moved->is_ok()) return facts;
   const auto streams = static_cast<uint32_t>(std::min((*facts.moved)->sockets, kMostSockets));
