@@ -93,6 +93,8 @@ Result<Report> parse_report(std::string_view json);
 
 /// Writes report_json(report) to the file `path` (measure/result_file.h says how). @return the Status of the step that failed.
 Status save_report(const Report& report, const std::string& path);
+/// Prints report_text(report) on stdout, and saves the report unless `path` is empty.
+Status publish_report(const Report& report, const std::string& path);
 /// @return kNotFound when there is no such file, kSystem with errno, kInvalidArgument and kProtocol as parse_report says.
 Result<Report> load_report(const std::string& path);
 

@@ -174,12 +174,8 @@ int Comparison::run(const std::function<Status(Comparison&)>& measure) {
 
 int Comparison::finish(const Status& measured) const {
   if (!report_.tables.empty()) {
-    const Result<std::string> text = report_text(report_);
-    if (!text.is_ok()) return programs::failed(text.status());
-    std::printf("%s\n", text->c_str());
-    std::fflush(stdout);  // before what is said on stderr
-    const Status saved = options_.json.empty() ? Status::ok() : save_report(report_, options_.json);
-    if (!saved.is_ok()) return programs::failed(saved);
+    const Status published = publish_report(report_, options_.json);
+    if (!published.is_ok()) return programs::failed(published);
   }
   if (!measured.is_ok()) return programs::failed(measured);
   if (!mismatch_.empty()) return programs::failed(Status(Code::kMismatch, "compare received bytes", mismatch_));

@@ -152,10 +152,8 @@ Row report_row(const TableHead& head, const PerfRow& row) {
   std::vector<Cell> cells = {
       static_cast<double>(row.bytes), row.time, tail(row.p99), tail(row.p999), row.average_us, row.gb_per_second};
   for (const std::string& nic : head.nics) {
-    Cell& cell = cells.emplace_back();
-    for (const NicRate& rate : row.nics) {
-      if (rate.nic == nic) cell = rate.gb_per_second;
-    }
+    const auto rate = row.nics.find(nic);
+    cells.push_back(rate == row.nics.end() ? Cell() : rate->second);
   }
   cells.insert(cells.end(), {row.server_cpu, row.client_cpu, static_cast<double>(row.wrong)});
   return {concat(row.bytes, " B"), std::move(cells), row.verified && row.wrong == 0};

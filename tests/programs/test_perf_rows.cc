@@ -121,7 +121,7 @@ TEST(PerfRow, OneWayTimesAreTheServers) {
   EXPECT_EQ(row.time, (Summary{3, 1, 2, 3}));
   EXPECT_DOUBLE_EQ(row.average_us, 2);
   EXPECT_DOUBLE_EQ(row.gb_per_second, 2);
-  EXPECT_EQ(row.nics, (std::vector<NicRate>{{"eth1", 1}, {"eth2", 2}}));
+  EXPECT_EQ(row.nics, (std::map<std::string, double>{{"eth1", 1}, {"eth2", 2}}));
   EXPECT_DOUBLE_EQ(row.server_cpu, 150);
   EXPECT_DOUBLE_EQ(row.client_cpu, 200);
   EXPECT_TRUE(row.verified);
