@@ -35,8 +35,9 @@ from typing import Any, NamedTuple
 from .. import errors
 from ..endpoint import Connection, Registration
 from ..errors import Cancelled, Error, InvalidArgument, NotFound, PeerGone, Protocol, Timeout
-from .feed import Feed, register
+from .feed import Feed
 from .manifest import Manifest, Tensor
+from .reads import register
 from .station import Mail, Station
 
 __all__ = ["BRIEF", "LOOK", "TICK", "Member", "Progress", "Report", "cancelled", "peer_gone", "reason_of", "said_in", "timed_out"]

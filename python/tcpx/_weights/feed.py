@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..buffers import extent_of
-from ..endpoint import Connection, Endpoint, Registration
-from ..errors import Error, Protocol
+from ..endpoint import Connection
+from ..errors import Protocol
 from ..operation import Operation
 from ..slot import Slot
 from .foreign import reading
 from .manifest import Tensor
+from .reads import abandon
 from .station import SHORT, Parcel, piece_note
 
 __all__ = ["Feed", "Table"]
@@ -111,13 +111,7 @@ class Feed:
         operations = [one for some in self._running.values() for one in some]
         if self._reading is not None:
             operations.append(self._reading)
-        for operation in operations:
-            operation.cancel()
-        for operation in operations:
-            try:
-                operation.wait()
-            except Error:
-                pass  # cancelled, or failed before
+        abandon(operations)
         self._running.clear()
         self._todo.clear()
 
@@ -143,8 +137,3 @@ class Feed:
         running = self._running[piece] = []
         for buffers, slots in kinds.values():
             running.append(self.connection.write_async(buffers, slots, timeout=self._timeout, notify=note, stream=None))
-
-
-def register(endpoint: Endpoint, tensors: Iterable[Tensor]) -> list[Registration]:
-    """Registers tensors until the registrations are released."""
-    return [Registration(endpoint.session, extent_of(one.bytes())) for one in tensors if one.nbytes]
