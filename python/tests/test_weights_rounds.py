@@ -235,7 +235,7 @@ def test_a_broadcast_longer_than_its_timeout_keeps_receivers_that_get_on(
     """Progress is news: the source does not lose the silent by the time since the beginning."""
     with join_here(str(tmp_path), 0, 2) as group:
         source = _source.Source(weights.station_of(group), 1.0, 1, None)
-        source.chain, source.nbytes = [1], 100
+        source.chain, source.pieces = [1], [[]] * 100
         source.counts, source.news = {1: 0}, {1: 0.0}
         lost: list[int] = []
         monkeypatch.setattr(source, "_lose", lost.append)
