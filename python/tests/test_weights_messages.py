@@ -40,7 +40,7 @@ def test_a_rank_whose_connection_has_ended_here_does_not_end_the_round(tmp_path:
         relay.reach(1)
         with pytest.raises(tcpx.PeerGone):
             weights.station_of(first).tell(ended, 1, "follow")
-        relay.end()
+        relay.end(LIMIT)
 
 
 def _next(station: Station) -> Mail:
@@ -65,7 +65,7 @@ def test_who_follows_may_only_read(tmp_path: Path) -> None:
         got = bytearray(9)
         connection.read(got, slot)
         assert got == bytes(state["w"])
-        relay.end()
+        relay.end(LIMIT)
         with pytest.raises(tcpx.NotFound):
             connection.read(got, slot)
 
@@ -88,7 +88,7 @@ def test_a_place_is_bounded_by_the_pieces_that_there_are(tmp_path: Path) -> None
         source.pieces, source.counts = pieces, {1: 0}
         source._count(1, 2)
         assert source.counts == {1: 0}
-        relay.end()
+        relay.end(LIMIT)
 
 
 def test_a_manifest_is_bounded_by_what_it_can_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

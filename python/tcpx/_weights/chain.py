@@ -134,4 +134,4 @@ class Member:
     def end(self) -> None:
         """Nothing touches the tensors any more when it returns."""
         if self.relay is not None:
-            self.relay.end()
+            self.relay.end(self.timeout)

@@ -60,13 +60,13 @@ class Relay:
         if connection is not None:
             self._station.group.drop(rank, connection)
 
-    def end(self) -> None:
-        """Nobody reads the tensors any more when it returns."""
+    def end(self, timeout: float) -> None:
+        """Nobody reads the tensors any more when it returns. timeout: seconds for a rank that reads and is silent."""
         for slot in (self._table.slot, *self._slots):
             if slot is not None:
                 slot.withdraw()
         for registration in self._registrations:
-            registration.release()
+            registration.release(timeout)
 
 
 class Pull:

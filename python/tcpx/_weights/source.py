@@ -156,8 +156,8 @@ class Source(Member):
         """Takes a rank out of the chain. alive: it has given up, and may take part in the next round."""
         if rank not in self.chain:
             return
-        for behind in self.chain[self.chain.index(rank) + 1 :][:1]:  # it follows another rank now, and so has time again
-            self.news[behind] = time.monotonic()
+        # Those behind it have waited for it, and so have time again.
+        self.news |= dict.fromkeys(self.chain[self.chain.index(rank) + 1 :], time.monotonic())
         self.chain.remove(rank)
         reason = reason_of(peer_gone(f"rank {rank} was taken out of the chain"), self.rank)
         self.station.try_tell(self.to[rank], self.round, "abort", **reason)
