@@ -123,6 +123,16 @@ Status fill_places(BootstrapServer& server, const RankDescription& leader, Deadl
   return Status::ok();
 }
 
+// A launcher starts all ranks at about the same time. One that comes when rank 0 has gone would look for it until its deadline.
+void turn_away(BootstrapServer& server, size_t missing, const Status& why) {
+  const Deadline end = Deadline::after(kRefusalTime);
+  for (; missing > 0; --missing) {
+    auto channel = server.accept(end);
+    if (!channel.is_ok()) return;
+    (void)channel->finish(why, end);
+  }
+}
+
 }  // namespace
 
 Result<RankEnvironment> read_rank_environment() {
@@ -152,6 +162,8 @@ Result<std::vector<Member>> gather_members(BootstrapServer& server, const RankDe
   if (status.is_ok()) status = check_addresses(members);
   if (status.is_ok()) return members;
   for (Member& member : members) (void)member.channel.finish(status, Deadline::after(kRefusalTime));
+  const size_t come = members.size() + 1;  // with the one that does not fit
+  if (status.code() == Code::kMismatch && come < places.size()) turn_away(server, places.size() - come, status);
   return status;
 }
 

@@ -88,10 +88,10 @@ TEST_F(RendezvousTest, MissingRanksAreNamed) {
 }
 
 TEST_F(RendezvousTest, ARankThatComesTwiceIsNamed) {
-  join(description_of(1, 3));
-  join(description_of(1, 3));
+  join(description_of(1, 2));
+  join(description_of(1, 2));
   // Of the two, the second is turned away; both hear it.
-  const Status status = gather_error(3);
+  const Status status = gather_error(2);
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_TRUE(contains(status, "rank 1 (here, host memory) is there twice")) << status.to_string();
 }
@@ -101,19 +101,37 @@ TEST_F(RendezvousTest, ARankThatDoesNotFitIsNamed) {
     RankDescription one;
     const char* said;
   };
-  std::vector<Case> cases(5, {description_of(2, 4), nullptr});
-  cases[0].one.size = 5, cases[0].said = "counts 5 ranks, rank 0 counts 4";
+  std::vector<Case> cases(5, {description_of(1, 2), nullptr});
+  cases[0].one.size = 5, cases[0].said = "counts 5 ranks, rank 0 counts 2";
   cases[1].one.version = "2", cases[1].said = "is tcpx 2, rank 0 is 1";
   cases[2].one.options["size"] = "2 MiB", cases[2].said = "has size 2 MiB, rank 0 has 1 MiB";
   cases[3].one.options["iters"] = "1", cases[3].said = "has iters 1, rank 0 has not given";
-  cases[4].one.rank = 4, cases[4].said = "is not among 4 ranks";
+  cases[4].one.rank = 4, cases[4].said = "is not among 2 ranks";
   for (const Case& bad : cases) {
     ranks_.clear();
     join(bad.one);
-    const Status status = gather_error(4);
+    join(description_of(0, 2));
+    const Status status = gather_error(2);
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(contains(status, concat("rank ", bad.one.rank, " (here")) && contains(status, bad.said)) << status.to_string();
   }
+}
+
+TEST_F(RendezvousTest, RanksThatComeBehindOneThatDoesNotFitAreToldToo) {
+  RankDescription other = description_of(1, 3);
+  other.version = "2";
+  join(other);
+  auto gathered =
+      std::async(std::launch::async, [this] { return gather_members(*server_, description_of(0, 3), soon()).status(); });
+  EXPECT_EQ(ranks_[0].get().code(), Code::kMismatch);
+  join(description_of(0, 3));
+  join(description_of(2, 3));
+  for (const size_t late : {1u, 2u}) {
+    const Status heard = ranks_[late].get();
+    EXPECT_EQ(heard.code(), Code::kMismatch);
+    EXPECT_TRUE(contains(heard, "rank 1 (here, host memory) is tcpx 2, rank 0 is 1")) << heard.to_string();
+  }
+  EXPECT_EQ(gathered.get().code(), Code::kMismatch);
 }
 
 TEST_F(RendezvousTest, OtherHostsMustReachEveryRank) {
