@@ -46,11 +46,17 @@ constexpr struct {
     {"load a certain net plugin", Variable::kPluginPath},
 };
 
+/// Of the heading with this name, as GitHub and GitLab make it.
+std::string anchor_of(std::string name) {
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return name;
+}
+
 void print_usual() {
   std::printf("\n| most people set at most these, to | variable |\n|---|---|\n");
   for (const auto& [purpose, variable] : kUsual) {
     const char* const name = environment_info(variable).name;
-    std::printf("| %s | [`%s`](#%s) |\n", purpose, name, name);
+    std::printf("| %s | [`%s`](#%s) |\n", purpose, name, anchor_of(name).c_str());
   }
 }
 
@@ -64,8 +70,8 @@ void print_document() {
       "`programs/env_doc` from the one table in `base/environment.cc`; a test compares.\n");
   print_usual();
   for (const VariableInfo& info : environment_table()) {
-    std::printf("\n<a id=\"%s\"></a>\n## `%s`\n\nValues: %s. Default: %s.\n\n%s\n", info.name, info.name, values_of(info).c_str(),
-                default_of(info).c_str(), info.paragraph);
+    std::printf("\n## `%s`\n\nValues: %s. Default: %s.\n\n%s\n", info.name, values_of(info).c_str(), default_of(info).c_str(),
+                info.paragraph);
   }
 }
 
