@@ -198,12 +198,12 @@ constexpr const char* kLauncherVariables[] = {"OMPI_COMM_WORLD_RANK",
                                               "SLURM_NTASKS",
                                               "SLURM_LOCALID"};
 
-/// nullptr when it is unset or empty.
+/// The value of a variable of the environment. nullptr when it is unset or empty.
 const char* raw(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
-/// A value that environment_set gave. Those before it are kept, for a reader may still look at them.
+/// A value that environment_set has set. Earlier values are kept, because another thread may still read them.
 struct Given {
   const std::string value;
   const Given* const before;
