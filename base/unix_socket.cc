@@ -94,7 +94,7 @@ Result<ForeignFd> connect_unix(std::string_view name) {
   do rc = ::connect(fd.get(), address.get(), address.length);
   while (rc != 0 && errno == EINTR);
   if (rc == 0) return fd;
-  if (errno == EAGAIN) return Status(Code::kExhausted, "connect to Unix socket", "too many wait to be let in");
+  if (errno == EAGAIN) return Status(Code::kExhausted, "connect to Unix socket", "the listener's backlog is full");
   return system_error("connect to Unix socket", errno);
 }
 
@@ -130,7 +130,7 @@ Status send_descriptor(int socket, std::span<const std::byte> data, int descript
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
     return Status(Code::kExhausted, "pass descriptor", "the peer does not read");
   if (n < 0) return system_error("pass descriptor", errno);
-  if (static_cast<size_t>(n) != data.size()) return Status(Code::kExhausted, "pass descriptor", "no room for what goes with it");
+  if (static_cast<size_t>(n) != data.size()) return Status(Code::kExhausted, "pass descriptor", "no room for the bytes that go with it");
   return Status::ok();
 }
 
