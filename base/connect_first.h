@@ -27,7 +27,7 @@ inline constexpr size_t kMostAddresses = 32;
 /// Returns IPv4 and IPv6 addresses in turns, beginning with the family of the first; within a family the order stays. Pure.
 std::vector<SocketAddress> interleave_families(const std::vector<SocketAddress>& addresses);
 
-/// What to do when an address refuses. All but kGiveUp also wait when the network is down or no local port is free.
+/// Reaction to an address that refuses. All but kGiveUp also wait when the network is down or no local port is free.
 enum class WhenRefused {
   kGiveUp,       ///< tries each address once
   kSoonGivesUp,  ///< tries for kRefusalPatience after the first refusal: the path may flap, but the listener may be gone for good
@@ -53,7 +53,7 @@ class ConnectRace {
   Result<UniqueFd> advance();
   /// Adds to `entries` what the next step waits for. @return when the next step is due, at the latest `until`
   Deadline wait_on(std::vector<pollfd>& entries, Deadline until) const;
-  /// What happened to all attempts, with the code of the most telling one; ok: no attempt has failed.
+  /// The outcome of all attempts, with the code of the most telling one; ok: no attempt has failed.
   Status trouble() const;
   /// "connect to ", followed by the addresses.
   std::string operation() const;

@@ -31,9 +31,9 @@ struct GuardedCopy {
   }
 };
 
-/// What a thread is copying. The slots are in a list, because the handler cannot read a thread_local variable: in a library that
-/// was loaded after the start of the process, the first access allocates, which a signal handler must not do, and the room for
-/// variables that need no allocation is small.
+/// Tells what a thread is copying. The slots are in a list, because the handler cannot read a thread_local variable: in a library
+/// that was loaded after the start of the process, the first access allocates, which a signal handler must not do, and the room
+/// for variables that need no allocation is small.
 struct ThreadSlot {
   std::atomic<bool> taken{true};
   std::atomic<pthread_t> thread{};

@@ -40,7 +40,7 @@ class HostCopy {
   /// Result of a copy that is done: ok when all bytes are in place; kSystem with errno: the memory is not there or may not be
   /// read; kPeerGone: the process has ended; kCancelled: stopped
   Status status() const;
-  /// Of a copy that is done: true when the kernel does not let this process read the other one (any more), whatever the memory.
+  /// For a copy that is done: true when the kernel does not let this process read the other one (any more), whatever the memory.
   bool denied() const;
   /// Skips all slices whose writing has not begun. `done` follows within the time that a slice takes, unless writing hangs.
   void stop() { writers_.fetch_or(kStopped, std::memory_order_acq_rel); }
@@ -83,7 +83,7 @@ class HostCopier {
   /// Most replaced threads that may hang at a time. When this many hang, further threads that hang are not replaced.
   static constexpr size_t kMostHanging = 64;
 
-  /// As the process to copy from: this process, without a system call (base/guarded_copy.h).
+  /// Names this process as the one to copy from, without a system call (base/guarded_copy.h).
   static constexpr pid_t kThisProcess = 0;
 
   /// @param threads at least 1; they are started with the first long copy

@@ -6,7 +6,7 @@
 
 namespace tcpx {
 
-/// What can be reached over an interface.
+/// The hosts that can be reached over an interface.
 enum class Reach {
   kNic,      ///< other hosts: hardware, an interface on top of it (bond, VLAN, a bridge with a NIC), a container's end of a veth
   kOverlay,  ///< other hosts, but inside another interface's packets or by radio: tunnels, WireGuard, wireless
@@ -19,7 +19,7 @@ struct InterfaceKind {
   Reach reach = Reach::kNic;
 };
 
-/// What an interface of this kind reaches. Pure. @param joins_nic a port of the bridge leads to other hosts
+/// The reach of an interface of this kind. Pure. @param joins_nic a port of the bridge leads to other hosts
 Reach reach_of(std::string_view kind, bool joins_nic);
 
 /// Asks the kernel over rtnetlink(7), in the network namespace of the calling thread. Each request takes at most a second.

@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxReadsOfSocket = 4;
 
 Status broken() {
-  return Status(Code::kProtocol, "use shared ring", "the peer's counters are inconsistent");
+  return Status(Code::kProtocol, "use shared ring", "the peer's counters do not add up");
 }
 
 }  // namespace

@@ -130,7 +130,8 @@ Status send_descriptor(int socket, std::span<const std::byte> data, int descript
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
     return Status(Code::kExhausted, "pass descriptor", "the peer does not read");
   if (n < 0) return system_error("pass descriptor", errno);
-  if (static_cast<size_t>(n) != data.size()) return Status(Code::kExhausted, "pass descriptor", "no room for the bytes that go with it");
+  if (static_cast<size_t>(n) != data.size())
+    return Status(Code::kExhausted, "pass descriptor", "no room for the bytes that go with it");
   return Status::ok();
 }
 

@@ -22,7 +22,7 @@ struct ChannelParts {
   std::string nic = {};
 };
 
-/// What one channel has carried so far.
+/// The amounts that one channel has carried so far.
 struct ChannelCounters {
   std::string nic;
   uint64_t bytes = 0;   ///< of chunks sent or received successfully

@@ -19,7 +19,7 @@
 
 namespace tcpx {
 
-/// What a dispatcher works with. All of it must outlive the dispatcher.
+/// The objects that a dispatcher works with. All must outlive it.
 struct DispatcherParts {
   ChannelSet& channels;
   TransferRing& transfers;

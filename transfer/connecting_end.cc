@@ -128,8 +128,8 @@ class ConnectingEnd : public PairingEnd {
     return Status::ok();
   }
 
-  // What to try if all of this round fails: for each channel another device of this end. The pair of that device and the peer's
-  // NIC must not have been tried yet, neither by this channel nor by another.
+  // Finds what to try if all of this round fails: for each channel another device of this end. That device must not have been
+  // tried yet with the peer's NIC of the channel, neither by this channel nor by another.
   std::vector<Try> next_tries() const {
     std::vector<Try> next;
     auto tried = tried_;

@@ -31,7 +31,7 @@ class FollowingDispatcher final : public ChunkDispatcher {
   std::string waiting_for(size_t channel) const override;
 
  private:
-  /// What one channel of a receiver has delivered.
+  /// The deliveries of one channel of a receiver.
   struct Deliveries {
     uint64_t chunks = 0;        // in place
     uint64_t told = 0;          // chunks that the sender has been told about

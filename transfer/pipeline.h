@@ -45,7 +45,7 @@ struct PipelineOptions {
   bool sender_places = false;
 };
 
-/// What a pipeline uses besides its comms.
+/// The means of a pipeline besides its comms.
 struct PipelineLinks {
   std::unique_ptr<PeerLink> peer = {};  ///< required for several channels
   std::string peer_nic = {};            ///< interface that `peer` goes over, for `link_is_down`; may be empty
@@ -54,7 +54,7 @@ struct PipelineLinks {
   NicWatch::IsDown link_is_down = {};
 };
 
-/// One thread at a time. The plugin, unpacker, clock and budget must outlive it.
+/// One thread at a time. The plugin, the parts for receiving, the clock and the budget must outlive it.
 class Pipeline final : private PeerMessageSink {
  public:
   /// @param channels 1 ... kMaxChannels, all of one direction, in the same order at both ends; the pipeline owns them, also when

@@ -14,7 +14,7 @@
 
 namespace tcpx {
 
-/// What to transfer: `bytes` bytes from (send) or into (receive) `memory`, starting at `offset`.
+/// Describes a transfer: `bytes` bytes from (send) or into (receive) `memory`, starting at `offset`.
 struct TransferSpec {
   RegisteredMemory memory;
   size_t offset = 0;

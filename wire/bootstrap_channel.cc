@@ -201,7 +201,7 @@ Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
   // A peer that gave up has sent its reason before it closed, and that is the better answer. The rest of the frame cannot be sent
   // later, so the channel is broken either way.
   (void)read_available();
-  // That nothing more can be read says less than why nothing can be sent.
+  // The reason why nothing can be sent says more than the error that nothing more can be read.
   if (broken_.code() != Code::kProtocol) broken_ = std::move(status);
   TCPX_RETURN_IF_ERROR(verdict());
   return broken_;
@@ -332,8 +332,8 @@ void BootstrapChannel::leave(const Status& why) {
 Status BootstrapChannel::nothing_waits() const {
   if (inbox_.empty() && outgoing_sent_ == outgoing_.size()) return Status::ok();
   return Status(Code::kProtocol, "set up connection",
-                concat("this end has not taken ", inbox_.size(), " frames and not sent ",
-                       outgoing_.size() - outgoing_sent_, " bytes of peer messages"));
+                concat("this end has not taken ", inbox_.size(), " frames and not sent ", outgoing_.size() - outgoing_sent_,
+                       " bytes of peer messages"));
 }
 
 Result<HandedOver> BootstrapChannel::hand_over() {

@@ -129,7 +129,7 @@ class ControlStream {
   std::vector<std::byte> outgoing_;
   size_t outgoing_sent_ = 0;  // bytes of outgoing_ already taken
   size_t outgoing_peak_ = 0;  // largest use since check_alive
-  // Of the bytes read, [begin, end) is not delivered yet.
+  // The bytes [begin, end) of the buffer have been read and not delivered yet.
   std::unique_ptr<std::byte[]> incoming_;
   size_t incoming_bytes_ = 0, incoming_begin_ = 0, incoming_end_ = 0;
   size_t incoming_wanted_ = 0;  // bytes of the frame at begin, if not all of it has come

@@ -77,7 +77,7 @@ class CreditWindows {
     if (asks_[i] == Ask::kNone && peer_size_[i] < bytes_of(charge.window)) asks_[i] = Ask::kDue;
     return false;
   }
-  /// Needs `has_room`.
+  /// Takes the cost of a message. `has_room` must be true.
   void take(const Charge& charge) { left_[index(charge.window)] -= charge.bytes; }
   /// Undoes `take` for a message that was not sent after all.
   void put_back(const Charge& charge) { left_[index(charge.window)] += charge.bytes; }

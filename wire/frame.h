@@ -24,13 +24,13 @@ inline constexpr uint32_t kFrameMagic = 0x58504354;  // "TCPX"
 inline constexpr uint8_t kProtocolVersion = 8;
 
 enum class FrameType : uint8_t {
-  // Of the set-up.
+  // Frames of the set-up.
   kHello = 1,
   kParameters,
   kHandles,
   kBarrier,
   kFinish,
-  // After it.
+  // Frames after it.
   kSend,
   kSendData,
   kWrite,
