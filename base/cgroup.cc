@@ -21,8 +21,8 @@ std::optional<uint64_t> number_in(std::string_view text) {
   return number;
 }
 
-// A line of /proc/self/cgroup is "number:controllers:path"; version 2 has one without controllers. A container sees its own group
-// as the root, whatever the path says, so all folders on the way are asked.
+// A line of /proc/self/cgroup is "number:controllers:path"; version 2 has one line without controllers. A container sees its own
+// group as the root, whatever the path says, so all folders up to the root are visited.
 void for_each_control_group(const std::string& root, std::string_view controller,
                             const std::function<void(const std::string& folder)>& look) {
   std::ifstream groups(root + "/proc/self/cgroup");

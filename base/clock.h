@@ -1,4 +1,4 @@
-// Time: one steady clock, and the deadline that every wait carries.
+// Time: one steady clock, and the deadline of every wait.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,8 @@ inline const Clock& Clock::steady() {
   return clock;
 }
 
-/// Converts a span of any unit to ours. One that is too long for it, such as milliseconds::max(), becomes the longest there is.
+/// Converts a time span of any unit to a Duration. A span that is too long, such as milliseconds::max(), becomes the longest
+/// Duration.
 template <class Span>
 constexpr Duration saturated(Span span) {
   constexpr Span most = std::chrono::duration_cast<Span>(Duration::max());
@@ -45,7 +46,7 @@ constexpr TimePoint later(TimePoint at, Duration span) {
 /// A point in time after which a blocking call gives up with kTimeout.
 class Deadline {
  public:
-  /// @param span in any unit; one that reaches beyond the end of time never expires
+  /// @param span in any unit; a deadline beyond the end of time never expires
   template <class Span>
   static Deadline after(Span span) {
     return Deadline(later(std::chrono::steady_clock::now(), saturated(span)));

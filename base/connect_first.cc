@@ -16,17 +16,17 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr Duration kFirstRetryPause = milliseconds(10), kLongestRetryPause = milliseconds(200);
-// An attempt without an answer begins anew: the host may have come up with another idea of the network.
+// An attempt without an answer is started again after this time: the host may have come up with a changed network.
 constexpr Duration kConnectAttempt = std::chrono::seconds(3);
 
-// On a port of the ephemeral range a connect to this machine can meet itself, with nobody listening.
+// On a port of the ephemeral range a connect to this machine can connect to itself although nobody listens.
 bool is_self_connection(int fd) {
   const auto local = local_address(fd), remote = peer_address(fd);
   return local.is_ok() && remote.is_ok() && local->to_string() == remote->to_string();
 }
 
-// Nobody listens there yet, the network is slow or away, or no local port is free: the same address may answer later. That the process
-// is out of descriptors is told at once: those that it has are held by those who wait.
+// True when the same address may answer later: nobody listens there yet, the network is slow or down, or no local port is free. A
+// lack of descriptors is reported at once: waiting does not help, because those who wait hold the descriptors.
 bool may_answer_later(const Status& status) {
   return status.code() == Code::kPeerGone || status.code() == Code::kTimeout ||
          (is_shortage(status) && status.native() == EADDRNOTAVAIL);
@@ -123,7 +123,7 @@ void ConnectRace::failed(Candidate& candidate, Status why) {
   if (first) try_next_at(now);
 }
 
-// One without an alternative would only take the place of those that have one.
+// An address without an alternative is not remembered: it would only take the place of others.
 void ConnectRace::remember(const Candidate& winner) {
   if (candidates_.size() == 1) return;
   const TimePoint now = Clock::steady().now();
@@ -134,7 +134,7 @@ void ConnectRace::remember(const Candidate& winner) {
   memory_.has_answered(way_to(winner.target));
 }
 
-// All that have not been tried are due then, and the first of them, when it is tried, puts off the others.
+// Makes all targets that have not been tried due at that time. When the first of them is tried, the others are put off again.
 void ConnectRace::try_next_at(TimePoint time) {
   for (Candidate& candidate : candidates_)
     if (!candidate.tried) candidate.next = time;
@@ -160,7 +160,8 @@ Status ConnectRace::trouble() const {
   std::string what;
   for (const Candidate& each : candidates_) {
     const bool answered = !each.last.is_ok();
-    // An address of a family that this machine lacks says nothing about the others.
+    // The error of an address that can never answer, such as one of a family that this machine lacks, does not describe the
+    // others.
     if (answered && (chief == nullptr || may_answer_later(each.last))) chief = &each;
     const std::string detail = answered ? each.last.detail() : each.tried ? "no answer" : "not tried";
     what += candidates_.size() == 1 ? detail : concat(what.empty() ? "" : "; ", each.target.address.to_string(), ": ", detail);

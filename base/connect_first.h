@@ -1,5 +1,6 @@
-// One connection to a peer that may be at several addresses, as RFC 8305 ("Happy Eyeballs") makes it: an address that leads nowhere
-// costs a quarter of a second, not a timeout, and the next connection nothing: what was silent is remembered (base/way_memory.h).
+// Makes one connection to a peer that may have several addresses, as in RFC 8305 ("Happy Eyeballs"). An address that leads
+// nowhere costs a quarter of a second and not a whole timeout. It costs later connections nothing, because silent addresses are
+// remembered (base/way_memory.h).
 #pragma once
 
 #include <poll.h>
@@ -18,50 +19,52 @@
 
 namespace tcpx {
 
-/// The next address is tried so long after the one before, or at once when that one fails.
+/// Delay between trying one address and the next. When an attempt fails, the next address is tried at once.
 inline constexpr Duration kConnectDelay = std::chrono::milliseconds(250);
-/// More addresses than that are not tried.
+/// Most addresses that are tried.
 inline constexpr size_t kMostAddresses = 32;
 
-/// Pure. IPv4 and IPv6 in turns, beginning with the family of the first; within a family the order stays.
+/// Returns IPv4 and IPv6 addresses in turns, beginning with the family of the first; within a family the order stays. Pure.
 std::vector<SocketAddress> interleave_families(const std::vector<SocketAddress>& addresses);
 
-/// What ends with a refusal. A network that is away for a moment and used-up local ports are waited for by all but kGiveUp.
+/// Reaction to an address that refuses. All but kGiveUp also wait when the network is down or no local port is free.
 enum class WhenRefused {
-  kGiveUp,       ///< each address is tried once
-  kSoonGivesUp,  ///< kRefusalPatience after the first: the path may flap, but more often a listener that was there has gone for good
-  kTryAgain,     ///< until the deadline: the listener may come later
+  kGiveUp,       ///< tries each address once
+  kSoonGivesUp,  ///< tries for kRefusalPatience after the first refusal: the path may flap, but the listener may be gone for good
+  kTryAgain,     ///< tries until the deadline: the listener may start later
 };
 inline constexpr Duration kRefusalPatience = std::chrono::seconds(1);
 
-/// The attempts to connect to one peer, in steps for who waits for other things, too. One thread at a time; destruction gives up.
+/// The attempts to connect to one peer, in steps, for callers that wait for other things at the same time. One thread at a time.
+/// Destruction gives up.
 class ConnectRace {
  public:
   struct Target {
     SocketAddress address;
     std::optional<SocketAddress> source = {};  ///< the local address to bind
-    std::string device = {};                   ///< as begin_connect
+    std::string device = {};                   ///< network interface to bind, as for begin_connect
   };
-  /// `targets` are tried in their order, but those that are known to lead nowhere at last. `memory` outlives the race.
+  /// Tries `targets` in their order, but those that are known to lead nowhere last. `memory` must outlive the race.
   ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused, WayMemory& memory = WayMemory::of_process());
 
-  /// Never waits. @return the first connection that is made, the others are closed; empty: not yet; else `trouble`: no target is left.
-  /// Any answer but "not yet" is final. A connection with itself, which a port of the ephemeral range allows, counts as refused.
+  /// Does the next step. Never waits. Any answer but "not yet" is final.
+  /// @return the first connection that is made, and the others are closed; empty: not yet; `trouble` when no target is left. A
+  /// connection of a socket with itself, which can happen on a port of the ephemeral range, counts as refused.
   Result<UniqueFd> advance();
-  /// Adds what the next step waits for. @return when it is due, `until` at the latest
+  /// Adds to `entries` what the next step waits for. @return when the next step is due, at the latest `until`
   Deadline wait_on(std::vector<pollfd>& entries, Deadline until) const;
-  /// What became of all, with the code of the one that says most; ok: no attempt has failed.
+  /// The outcome of all attempts, with the code of the most telling one; ok: no attempt has failed.
   Status trouble() const;
-  /// "connect to " the addresses.
+  /// "connect to ", followed by the addresses.
   std::string operation() const;
 
  private:
   struct Candidate {
     Target target;
-    TimePoint next;  // without a socket: when to try; with one: when to give this attempt up
+    TimePoint next;  // without a socket: when to try; with one: when to give up this attempt
     UniqueFd socket = {};
     Duration pause = {};
-    Status last = {};  // of the attempts before
+    Status last = {};  // error of the latest attempt that failed
     std::optional<TimePoint> refused_since = {};
     bool tried = false;
     bool hopeless = false;
@@ -76,11 +79,12 @@ class ConnectRace {
   std::vector<Candidate> candidates_;
 };
 
-/// Tries the addresses, interleaved, until one is connected.
+/// Tries the addresses, families interleaved, until one is connected.
 /// @param stop ends the wait early with kCancelled; may be null
-/// @param memory as ConnectRace
-/// @return kTimeout at the deadline, or kExhausted when what is used up has not come back until then; before it kPeerGone when all have
-/// refused or are unreachable, kExhausted, kSystem; with several addresses the detail says what became of each
+/// @param memory as for ConnectRace
+/// @return kTimeout at the deadline, or kExhausted when a resource that was used up is still missing then. Before the deadline:
+/// kPeerGone when all addresses have refused or are unreachable; kExhausted; kSystem. With several addresses the detail says what
+/// happened to each.
 Result<UniqueFd> connect_first(const std::vector<SocketAddress>& addresses, WhenRefused when_refused, Deadline deadline,
                                const std::atomic<bool>* stop = nullptr, WayMemory& memory = WayMemory::of_process());
 

@@ -30,34 +30,33 @@ constexpr VariableInfo kTable[] = {
      "probe."},
     {Variable::kLogLevel, "UCCL_TCPX_LOG_LEVEL", VariableKind::kChoice, "", 0, 0, 2, "warning",
      "debug|info|warning|error|notice|off",
-     "Least severe line that is logged to stderr. `error` leaves out notices, too. `notice` keeps only the line that says which "
+     "Lowest severity that is logged to stderr. `error` leaves out notices, too. `notice` keeps only the line that says which "
      "plugin is in use and those that UCCL_TCPX_LAUNCH_DEBUG asks for."},
     {Variable::kBootstrapPort, "UCCL_TCPX_BOOTSTRAP_PORT", VariableKind::kInteger, "", 1, 65535, 12345, "12345", "",
      "TCP port on which a server waits for the exchange of connection handles."},
     {Variable::kPortRange, "UCCL_TCPX_PORT_RANGE", VariableKind::kPortRange, "", 1, 65535, 0, "", "",
-     "Ports for whatever listens: the exchange of connection handles, an Endpoint, control and data sockets of the software "
+     "Ports for all sockets that listen: the exchange of connection handles, an Endpoint, control and data sockets of the software "
      "plugin. Both ends are included, as in `50000-60000`; each listener takes a free one of them, at random. When unset, the "
      "kernel picks one of `net.ipv4.ip_local_port_range`. When all are in use, listening fails with TCPX_E_EXHAUSTED. A port "
      "that is given by number (`--port`, UCCL_TCPX_BOOTSTRAP_PORT, `EndpointConfig::port`) is taken even outside the range, with "
      "a "
-     "notice. Sockets that connect are not concerned. GPUDirect-TCPX listens on ports of the kernel's, whatever stands here."},
+     "notice. Sockets that connect are not affected. GPUDirect-TCPX ignores this range and listens on ports that the kernel picks."},
     {Variable::kTimeoutMs, "UCCL_TCPX_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
-     "A connection on which transfers wait and nothing advances for this long is given up. For the test programs also the "
-     "deadline of "
+     "A connection fails when transfers wait and nothing advances for this long. In the test programs this is also the deadline of "
      "every other step: bootstrap, connect, accept."},
     {Variable::kNumChannels, "UCCL_TCPX_NUM_CHANNELS", VariableKind::kInteger, "channels", 1, 16, 0, "one per network device", "",
      "Channels (comms of the plugin) of one connection and direction. They are spread over the plugin's devices, those nearest "
      "to the "
-     "GPU first, and go round again when there are more channels than devices. With GPUDirect-TCPX and a GPU all of them, 4 when "
-     "unset, share the NIC of that GPU (see UCCL_TCPX_FAR_NICS), and the number must be the same at both ends. Otherwise the larger number of "
-     "the two ends holds."},
+     "GPU first; when there are more channels than devices, devices are used again. With GPUDirect-TCPX and a GPU all of them, 4 when "
+     "unset, share the NIC of that GPU (see UCCL_TCPX_FAR_NICS), and the number must be the same at both ends. Otherwise both ends use "
+     "the larger of their two numbers."},
     {Variable::kFarNics, "UCCL_TCPX_FAR_NICS", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "GPUDirect-TCPX: 1 lets the channels of a GPU go over NICs that are not its own. Its receive datapath manager (RxDM) has "
      "one "
      "NIC for each GPU, the one below the same PCIe switch, and puts the rules that bring payload into GPU memory there, "
      "whatever "
-     "the destination address. What comes over another NIC lands in host memory, and the plugin ends the process. So this is for "
-     "a manager that does otherwise. No effect with the software plugin."},
+     "the destination address. What comes over another NIC lands in host memory, and the plugin ends the process. So set 1 only for "
+     "a manager that works differently. No effect with the software plugin."},
     {Variable::kRecvWindow, "UCCL_TCPX_RECV_WINDOW", VariableKind::kInteger, "chunks", 1, 128, 0,
      "128 on a single channel, else 16", "",
      "Most receives that a channel holds at once, from the post to the return of its pages. Over GPUDirect-TCPX at most 16. More "
@@ -65,37 +64,37 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSendWindow, "UCCL_TCPX_SEND_WINDOW", VariableKind::kInteger, "chunks", 1, 128, 0,
      "128 on a single channel, else 12", "",
      "Most sends that a channel holds at once, more than 16 only while they have less than 32 MiB. GPUDirect-TCPX has 16 places "
-     "and needs a few for itself. Several connections of an Endpoint that send at the same time have 12 MiB under way together."},
+     "and needs a few for itself. Several connections of an Endpoint that send at the same time have 12 MiB in flight together."},
     {Variable::kChunkBytes, "UCCL_TCPX_CHUNK_BYTES", VariableKind::kInteger, "bytes", 1, 4 * kMiB, 512 * 1024,
      "524288, and up to 2097152 in long transfers", "",
-     "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends. Unless it is set, chunks "
-     "of long transfers are longer where both ends let them, on one channel 1 MiB from 1 MiB on and 2 MiB from 8 MiB on, on several a "
-     "sixteenth of a channel's part at most, and no longer than UCCL_TCPX_SOFT_POOL_BYTES: they move faster and cost less, but not over "
-     "GPUDirect-TCPX. With GPUDirect-TCPX at most NCCL_DYNAMIC_CHUNK_SIZE x the data sockets of the receiver, for that plugin loses pages "
-     "of its pool otherwise."},
+     "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends. When neither end sets "
+     "it, long transfers get longer chunks, which move faster and cost less: on one channel 1 MiB for transfers from 1 MiB on and 2 MiB "
+     "from 8 MiB on, on several channels at most a sixteenth of a channel's part, never more than UCCL_TCPX_SOFT_POOL_BYTES, and not "
+     "over GPUDirect-TCPX. With GPUDirect-TCPX the size may be at most NCCL_DYNAMIC_CHUNK_SIZE x the data sockets of the receiver, "
+     "because that plugin otherwise loses pages of its pool."},
     {Variable::kFailover, "UCCL_TCPX_FAILOVER", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "1 carries on over the other channels when one fails: what it had not delivered is sent again, and a send counts as done "
      "only when "
      "the peer has said that it has everything. 0 ends the connection with an error that names the channel and its network "
      "interface. Must be the same at both ends."},
     {Variable::kOpTimeoutMs, "UCCL_TCPX_OP_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
-     "Endpoint: deadline of an operation for which the call names none, from its submission to its end."},
+     "Endpoint: deadline of an operation, from its submission to its end, when the call gives none."},
     {Variable::kPeerTimeoutMs, "UCCL_TCPX_PEER_TIMEOUT_MS", VariableKind::kInteger, "ms", 3300, 120000, 30000, "30000", "",
-     "Endpoint: how long a peer's host, or the way to it, may be silent before it counts as gone. Operations still end by their own "
-     "deadlines. A process that ends is noticed at once, because its host says so. Software plugin: for at least so long an idle "
-     "connection waits, too, also where the endpoint was given another time."},
+     "Endpoint: how long a peer's host, or the path to it, may be silent before it counts as gone. Operations still end by their own "
+     "deadlines. A process that ends is noticed at once, because its host says so. Software plugin: an idle connection also survives "
+     "at least this much silence, even when the endpoint was given another time."},
     {Variable::kInlineBytes, "UCCL_TCPX_INLINE_BYTES", VariableKind::kInteger, "bytes", 0, 65536, 16384, "16384", "",
      "Endpoint: messages of at most this size travel inline on the control connection, in one round trip and without the chunks "
      "of "
      "the pipeline. 0 sends everything but empty messages through the pipeline. Each end decides for what it sends."},
     {Variable::kMaxPeerBytes, "UCCL_TCPX_MAX_PEER_BYTES", VariableKind::kInteger, "bytes", 0, int64_t{1} << 50, 0, "0", "",
-     "Endpoint: what all its peers together may make it hold, at least 33554432. 0: an eighth of the machine's memory, or of what "
-     "the control group (the container) may use. When it is used up peers wait, and new connections are refused."},
+     "Endpoint: most memory that all its peers together may make it hold, at least 33554432. 0: an eighth of the machine's memory, or "
+     "of what the control group (the container) may use. When it is used up, peers wait, and new connections are refused."},
     {Variable::kLocal, "UCCL_TCPX_LOCAL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off",
      "Endpoint: `auto` lets two endpoints of one host share memory: control messages between them need no system call, and long "
-     "transfers are copied from one process's memory to the other's, or through memory of both; where that is not possible the "
-     "line of the connection says why. Both must run as one user in one network namespace. `off` keeps to TCP there, too. Each "
-     "end decides for itself, and one is enough to switch it off."},
+     "transfers are copied from one process's memory to the other's, or through shared memory; when that is not possible, the log "
+     "line of the connection says why. Both must run as one user in one network namespace. `off` uses TCP there, too. Each end "
+     "decides for itself, and one end with `off` is enough."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host|none",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "
@@ -122,13 +121,13 @@ constexpr VariableInfo kTable[] = {
      "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process."},
     {Variable::kSoftSpinUs, "UCCL_TCPX_SOFT_SPIN_US", VariableKind::kInteger, "us", 0, 1000000, -1,
      "1000, or 0 when the I/O threads leave fewer than two usable cores", "",
-     "Software plugin: how long an I/O thread keeps polling after it last had work, before it sleeps. Spares small messages the "
-     "time that waking takes, at the price of a busy core while messages flow; idle connections cost nothing. A thread that often has to wait for "
-     "a core, because others want it, too, does without for a while."},
+     "Software plugin: how long an I/O thread keeps polling after it last had work, before it sleeps. Polling saves small messages the "
+     "time that waking takes, but keeps a core busy while messages flow; idle connections cost nothing. A thread that often has to "
+     "wait for a core, because others want it, stops polling for a while."},
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
      "10000", "",
-     "Software plugin: deadline of one attempt to connect, handshake included. A network that is away and ports that are used up "
-     "are waited for until then."},
+     "Software plugin: deadline of one attempt to connect, handshake included. When the network is down or no port is free, the "
+     "attempt waits until then."},
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. Same meaning "
      "as in GPUDirect-TCPX, but for an exact name given several times: `=lo,lo,lo,lo` makes four devices of one interface (software "
@@ -146,11 +145,11 @@ constexpr VariableInfo kTable[] = {
      "Address family of the interfaces' addresses. `any` prefers IPv4. GPUDirect-TCPX accepts no connection over IPv6: it reads "
      "the addresses as IPv4, and RxDM steers no others."},
     {Variable::kNcclSocketIfname, "NCCL_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
-     "NCCL's own choice of interfaces, in the same words; a port behind `:` is left out. The software plugin takes it where "
-     "`NCCL_GPUDIRECTTCPX_SOCKET_IFNAME` is unset, and says so. GPUDirect-TCPX does not read it."},
+     "NCCL's own choice of interfaces, with the same syntax; a port after `:` is ignored. The software plugin uses it when "
+     "`NCCL_GPUDIRECTTCPX_SOCKET_IFNAME` is unset, and logs that it does. GPUDirect-TCPX does not read it."},
     {Variable::kNcclSocketFamily, "NCCL_SOCKET_FAMILY", VariableKind::kChoice, "", 0, 0, 0, "any", "any|AF_INET|AF_INET6",
-     "NCCL's own choice of the address family. The software plugin takes it where `NCCL_GPUDIRECTTCPX_SOCKET_FAMILY` is unset, and "
-     "says so. GPUDirect-TCPX does not read it."},
+     "NCCL's own choice of the address family. The software plugin uses it when `NCCL_GPUDIRECTTCPX_SOCKET_FAMILY` is unset, and logs "
+     "that it does. GPUDirect-TCPX does not read it."},
     {Variable::kCtrlDev, "NCCL_GPUDIRECTTCPX_CTRL_DEV", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interface over which control sockets connect; they carry no data, only the news that a peer has gone. When unset, "
      "that of the data sockets."},
@@ -181,8 +180,8 @@ constexpr VariableInfo kTable[] = {
      "GPUDirect-TCPX: how long an accept waits for the rules that steer its flows. The plugin's own default is 5 s, so it is set "
      "to this one before the plugin is initialised. Not used by the software plugin."},
     {Variable::kPortBegin, "NCCL_GPUDIRECTTCPX_PORT_BEGIN", VariableKind::kInteger, "", 1, 65535, 0, "", "",
-     "With NCCL_GPUDIRECTTCPX_PORT_END, the same wish as UCCL_TCPX_PORT_RANGE, which goes first. Both or neither: one alone is "
-     "an error. GPUDirect-TCPX itself never reads the two."},
+     "With NCCL_GPUDIRECTTCPX_PORT_END, the same setting as UCCL_TCPX_PORT_RANGE, which takes precedence. Set both or neither: one "
+     "alone is an error. GPUDirect-TCPX itself reads neither."},
     {Variable::kPortEnd, "NCCL_GPUDIRECTTCPX_PORT_END", VariableKind::kInteger, "", 1, 65535, 0, "", "",
      "The last port of the range that NCCL_GPUDIRECTTCPX_PORT_BEGIN begins."},
 };
@@ -198,12 +197,12 @@ constexpr const char* kLauncherVariables[] = {"OMPI_COMM_WORLD_RANK",
                                               "SLURM_NTASKS",
                                               "SLURM_LOCALID"};
 
-/// nullptr when it is unset or empty.
+/// The value of a variable of the environment. nullptr when it is unset or empty.
 const char* raw(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
-/// A value that environment_set gave. Those before it are kept, for a reader may still look at them.
+/// A value that environment_set has set. Earlier values are kept, because another thread may still read them.
 struct Given {
   const std::string value;
   const Given* const before;

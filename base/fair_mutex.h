@@ -1,5 +1,5 @@
-// FairMutex: waiters get it in the order of arrival. With a Mutex, threads that relock at once can starve another one
-// indefinitely.
+// FairMutex: a mutex whose waiters get it in the order of arrival. With a Mutex, threads that relock at once can starve another
+// thread indefinitely.
 #pragma once
 
 #include <condition_variable>
@@ -34,7 +34,7 @@ class TCPX_THREAD_ANNOTATION(capability("mutex")) FairMutex {
     return !std::exchange(held_, true);
   }
 
-  /// Hands it to the longest waiter: no other thread can get in between.
+  /// Hands the mutex to the thread that has waited longest; no other thread can get in between.
   void unlock() TCPX_THREAD_ANNOTATION(release_capability()) {
     const std::lock_guard lock(mutex_);
     if (first_ == nullptr) {
@@ -45,7 +45,7 @@ class TCPX_THREAD_ANNOTATION(capability("mutex")) FairMutex {
     first_ = next.behind;
     if (first_ == nullptr) end_ = &first_;
     next.has_turn = true;
-    next.changed.notify_one();  // with the lock held: without it the waiter could be gone by now
+    next.changed.notify_one();  // while holding `mutex_`: otherwise the waiter could be gone by now
   }
 
  private:

@@ -1,9 +1,9 @@
-// FlightScope: a thread's account of what it has in flight, for the one moment when no ordinary call can ask for it:
+// FlightScope: a thread's report of what it has in flight. It is for the one moment when no ordinary call can ask for the report:
 // foreign code exits the process from within a call, and the work in flight should be reported a last time.
 //
-// Code that drives transfers opens a scope around each step. That costs two stores and a load; no text is composed before it is
-// asked for. What is in flight belongs to its thread, so no other thread reads it: the scope's own thread answers, when it
-// leaves.
+// Code that drives transfers opens a scope around each step. That costs two stores and a load; the text is composed only on
+// request. What is in flight belongs to its thread, so no other thread reads it: the scope's own thread answers when it leaves
+// the scope.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// Closes what other processes have a hand in, on threads that come when there is something to close and go when there is not.
+// Closes descriptors whose files other processes control, on threads that are started when there is something to close and end
+// when there is not.
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -21,7 +22,7 @@ class Closers {
     if (!enqueue(fd)) close_here(fd);
   }
 
-  /// The process that it was made in is this one: a forked child has none of the threads, and the lock as it was.
+  /// True in the process that made the object. A forked child has none of the threads, and may have the lock in a locked state.
   bool is_here() const { return forks_ == count_forks(); }
 
   bool hang() {
@@ -30,7 +31,7 @@ class Closers {
   }
 
  private:
-  // @return false: there can be no thread
+  // @return false: the descriptor was not queued, because no thread can be started
   bool enqueue(int fd) {
     const MutexLock lock(mutex_);
     try {
@@ -69,10 +70,10 @@ class Closers {
   Mutex mutex_;
   std::deque<int> waiting_ TCPX_GUARDED_BY(mutex_);
   int threads_ TCPX_GUARDED_BY(mutex_) = 0;
-  TimePoint moved_ TCPX_GUARDED_BY(mutex_);  // when the line was last empty or moved on
+  TimePoint moved_ TCPX_GUARDED_BY(mutex_);  // when the queue was last empty or last moved on
 };
 
-// Never destroyed: a thread may be held up for longer than the process has left. Null when out of memory.
+// Never destroyed: a thread may be blocked until after the process has exited. Null when out of memory.
 Closers* closers() {
   static std::atomic<Closers*> all{nullptr};
   Closers* known = all.load();

@@ -11,8 +11,8 @@
 namespace tcpx {
 namespace {
 
-// A bit per descriptor, so that the child can read it without a lock. Linux gives a process 1024 of them by default and at most
-// 2^20 without a change of `fs.nr_open`; descriptors beyond that stay with the child.
+// One bit per descriptor, so that the child can read it without a lock. Linux gives a process 1024 descriptors by default, and at
+// most 2^20 unless `fs.nr_open` is changed; the child keeps descriptors beyond that.
 constexpr int kMaxFd = 1 << 20;
 constexpr int kBits = 64;
 std::array<std::atomic<uint64_t>, kMaxFd / kBits> dropped{};
@@ -27,10 +27,10 @@ void begin_as_child() {
   for (int word = 0; word < words; ++word) {
     for (uint64_t left = dropped[word].exchange(0, std::memory_order_relaxed); left != 0; left &= left - 1) {
       const int fd = word * kBits + std::countr_zero(left);
-      ::close(fd);  // first, so that one is free for /dev/null
+      ::close(fd);  // before the open, so that a descriptor is free for /dev/null
       if (null < 0) null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
       if (null >= 0 && null != fd) (void)::dup3(null, fd, O_CLOEXEC);
-      if (null == fd) null = -1;  // it stays in that place
+      if (null == fd) null = -1;  // /dev/null got that very number, and stays there
     }
   }
   if (null >= 0) ::close(null);
@@ -38,7 +38,7 @@ void begin_as_child() {
 
 void install() {
   static const int installed = ::pthread_atfork(nullptr, nullptr, begin_as_child);
-  (void)installed;  // fails only when out of memory; then a child is not recognised, nothing worse
+  (void)installed;  // fails only when out of memory; then a child is not recognised, and nothing else goes wrong
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace tcpx {
 class GpuMark {
  public:
   virtual ~GpuMark() = default;
-  /// True when the GPU has reached it; an error is that of the work before it. Never waits.
+  /// True when the GPU has reached the mark. An error is the error of the work before it. Never waits.
   virtual Result<bool> reached() = 0;
 };
 
@@ -32,7 +32,7 @@ class GpuSignal {
   virtual void fire() = 0;
 };
 
-/// Marks on the streams of one GPU, and signals, that one GpuOrder lends at a time.
+/// Most marks (for each GPU whose streams are marked) and most signals that exist at a time for one GpuOrder.
 inline constexpr size_t kMostMarks = 16384;
 inline constexpr size_t kMostSignals = 64;
 
@@ -41,17 +41,17 @@ class GpuOrder {
  public:
   virtual ~GpuOrder() = default;
   /// Marks the end of the work that `stream` (cudaStream_t of any GPU of the process) holds now.
-  /// @param gpu whose default stream is meant where `stream` is the handle of one: nullptr, cudaStreamLegacy, cudaStreamPerThread
+  /// @param gpu whose default stream is meant when `stream` is a handle of one: nullptr, cudaStreamLegacy, cudaStreamPerThread
   /// @return kUnsupported without a GPU, or while the stream is being captured; kExhausted; kCuda.
   virtual Result<std::unique_ptr<GpuMark>> mark_stream(void* stream, int gpu) = 0;
   /// Marks the work that `event` (cudaEvent_t) was recorded for. The event must live, and not be recorded again, until the mark
   /// is reached or destroyed.
-  /// @return kUnsupported without a GPU, or when it was recorded in a capture (which CUDA then invalidates); kInvalidArgument for
-  /// nullptr; kCuda.
+  /// @return kUnsupported without a GPU, or when the event was recorded in a capture (which CUDA then invalidates);
+  /// kInvalidArgument for nullptr; kCuda.
   virtual Result<std::unique_ptr<GpuMark>> mark_event(void* event) = 0;
-  /// Until it fires, a signal occupies a thread of the GPU. It does not keep other streams or other signals from running, but
-  /// calls that wait for the whole device wait for it: cudaDeviceSynchronize, freeing memory, creating streams. The thread that
-  /// is to fire it must not call these before. Not for programs that run with CUDA_LAUNCH_BLOCKING.
+  /// Makes a signal. Until it fires, the signal occupies a thread of the GPU. It does not keep other streams or other signals
+  /// from running, but calls that wait for the whole device wait for it: cudaDeviceSynchronize, freeing memory, creating streams.
+  /// The thread that will fire the signal must not make such a call before. Not for programs that run with CUDA_LAUNCH_BLOCKING.
   /// @return kUnsupported without a GPU; kExhausted beyond kMostSignals; kCuda.
   virtual Result<std::unique_ptr<GpuSignal>> make_signal() = 0;
 };

@@ -19,10 +19,10 @@
 namespace tcpx {
 namespace {
 
-/// A copy that its thread is in.
+/// A long copy that a thread is making.
 struct GuardedCopy {
   sigjmp_buf given_up;
-  CopySegment segment{};  // that it is at
+  CopySegment segment{};  // the segment being copied now
 
   bool touches(const void* address) const {
     const auto at = reinterpret_cast<uintptr_t>(address);
@@ -31,18 +31,19 @@ struct GuardedCopy {
   }
 };
 
-/// What a thread is copying. In a list and not a variable of the thread alone, because the first look at such a variable of a library
-/// that was loaded later allocates, which a signal handler may not, and the room for those that need no allocation is small.
+/// Tells what a thread is copying. The slots are in a list, because the handler cannot read a thread_local variable: in a library
+/// that was loaded after the start of the process, the first access allocates, which a signal handler must not do, and the room
+/// for variables that need no allocation is small.
 struct ThreadSlot {
   std::atomic<bool> taken{true};
   std::atomic<pthread_t> thread{};
-  std::atomic<uint64_t> forks{0};  // when `thread` was one of this process
+  std::atomic<uint64_t> forks{0};  // value of count_forks() when `thread` was set
   std::atomic<GuardedCopy*> copy{nullptr};
   ThreadSlot* next = nullptr;
 };
-std::atomic<ThreadSlot*> slots{nullptr};  // never shorter: as many as threads that have copied at the same time
+std::atomic<ThreadSlot*> slots{nullptr};  // never shrinks: as long as the most threads that have had a slot at the same time
 
-/// @return nullptr: there is no memory for one more
+/// Takes a free slot, or adds one. @return nullptr: out of memory
 ThreadSlot* take_slot() {
   for (ThreadSlot* slot = slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
     bool free = false;
@@ -66,11 +67,11 @@ class OwnSlot {
   }
   OwnSlot(const OwnSlot&) = delete;
   OwnSlot& operator=(const OwnSlot&) = delete;
-  /// @return as take_slot
+  /// This thread's slot. @return nullptr: out of memory
   ThreadSlot* get() {
     if (slot_ == nullptr) slot_ = take_slot();
     if (slot_ == nullptr) return nullptr;
-    // In a forked child the slots of threads that it does not have are nobody's.
+    // After a fork, `forks` no longer matches: the slots of threads that the child does not have belong to nobody.
     if (const uint64_t now = count_forks(); slot_->thread.load(std::memory_order_relaxed) == 0 || slot_->forks != now) {
       slot_->forks = now;
       slot_->thread.store(::pthread_self(), std::memory_order_relaxed);
@@ -82,7 +83,7 @@ class OwnSlot {
   ThreadSlot* slot_ = nullptr;
 };
 
-/// Async-signal-safe.
+/// The slot of the calling thread, or nullptr. Async-signal-safe.
 ThreadSlot* slot_of_this_thread() {
   for (ThreadSlot* slot = slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
     if (::pthread_equal(slot->thread.load(std::memory_order_relaxed), ::pthread_self()) != 0 && slot->forks == count_forks())
@@ -91,11 +92,11 @@ ThreadSlot* slot_of_this_thread() {
   return nullptr;
 }
 
-// Short messages are copied between two looks at a socket, where even the few lines that a jump's buffer takes cost a tenth of a
-// microsecond. One instruction whose place the handler knows needs none of that.
+// Short messages are copied between two checks of a socket, where even filling the jump buffer of sigsetjmp costs a tenth of a
+// microsecond. A copy by a single instruction whose address the handler knows needs no jump buffer.
 #if defined(__x86_64__)
 constexpr size_t kShortBytes = 512;
-extern "C" size_t tcpx_copy_short(void* to, const void* from, size_t bytes);  // @return bytes that were not copied
+extern "C" size_t tcpx_copy_short(void* to, const void* from, size_t bytes);  // returns the number of bytes not copied
 extern "C" const char tcpx_copy_short_at, tcpx_copy_short_end;
 asm(R"(
 .pushsection .text
@@ -137,10 +138,12 @@ bool end_short_copy(void*) {
 
 constexpr std::array<int, 2> kFaults{SIGSEGV, SIGBUS};
 
-/// What handled each of kFaults before. Signals belong to the process, and so does this; written once, before the handler is called.
+/// The earlier handlers of kFaults. Signal handlers belong to the process, so this is one variable for the process; it is written
+/// once, before the handler can be called.
 std::array<struct sigaction, kFaults.size()> handled_before;
 
-// A handler that was installed later and calls this one by raising the signal again is one of this thread, too.
+// True when the fault belongs to this copy. A handler that was installed later may have raised the signal again on this thread;
+// such a signal has no address, and counts as the copy's.
 bool is_of(const GuardedCopy& copy, const siginfo_t& fault) {
   if (fault.si_code > 0) return copy.touches(fault.si_addr);
   return fault.si_code == SI_TKILL && fault.si_pid == ::getpid();
@@ -149,7 +152,8 @@ bool is_of(const GuardedCopy& copy, const siginfo_t& fault) {
 void hand_on(int signal, siginfo_t* fault, void* context) {
   const struct sigaction& before = handled_before[signal == kFaults[0] ? 0 : 1];
   if ((before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
-    // The kernel lets nobody ignore a fault. The instruction is run again, and ends the process where the fault is.
+    // A fault cannot be ignored. With the default handler restored, the instruction runs again, and ends the process at the
+    // fault.
     struct sigaction end {};
     end.sa_handler = fault->si_code > 0 ? SIG_DFL : before.sa_handler;
     if (end.sa_handler == SIG_IGN) return;
@@ -157,7 +161,7 @@ void hand_on(int signal, siginfo_t* fault, void* context) {
     if (fault->si_code <= 0) (void)::raise(signal);
     return;
   }
-  sigset_t mask;  // of the interrupted code, which the kernel sets again behind this handler
+  sigset_t mask;  // the current mask; the kernel restores the interrupted code's mask after this handler
   (void)::pthread_sigmask(SIG_BLOCK, &before.sa_mask, &mask);
   if ((before.sa_flags & SA_SIGINFO) != 0) {
     before.sa_sigaction(signal, fault, context);
@@ -172,7 +176,7 @@ void on_fault(int signal, siginfo_t* fault, void* context) {
   const ThreadSlot* const slot = slot_of_this_thread();
   GuardedCopy* const copy = slot == nullptr ? nullptr : slot->copy.load(std::memory_order_relaxed);
   if (copy != nullptr && is_of(*copy, *fault)) {
-    // The jump leaves the mask as it is here, and the thread checker has a handler's block everything.
+    // The jump does not restore the signal mask, and under ThreadSanitizer a handler runs with all signals blocked.
     (void)::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
     siglongjmp(copy->given_up, 1);
   }
@@ -181,7 +185,7 @@ void on_fault(int signal, siginfo_t* fault, void* context) {
   errno = error;
 }
 
-// The handler may be called as long as the process lives, so this library stays loaded.
+// Keeps this library loaded, because the handler may be called as long as the process lives.
 void stay_loaded() {
   Dl_info here{};
   if (::dladdr(reinterpret_cast<const void*>(&on_fault), &here) != 0 && here.dli_fname != nullptr)
@@ -192,8 +196,8 @@ bool handle_faults() {
   stay_loaded();
   struct sigaction action {};
   action.sa_sigaction = on_fault;
-  // On the thread's other stack, if it has one, as handlers of stack overflows need it. Not blocked, because a copy that is given up
-  // does not return from the handler.
+  // SA_ONSTACK: on the thread's alternate stack, if it has one, as handlers of stack overflows need it. SA_NODEFER: the signal is
+  // not blocked in the handler, because a copy that is given up does not return from it.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   for (size_t i = 0; i < kFaults.size(); ++i) {
     if (::sigaction(kFaults[i], nullptr, &handled_before[i]) != 0) return false;
@@ -205,7 +209,7 @@ bool handle_faults() {
 }
 
 void install_handler() {
-  static const bool installed = handle_faults();  // else a fault ends the process
+  static const bool installed = handle_faults();  // when this fails, a fault ends the process
   (void)installed;
 }
 
@@ -226,7 +230,7 @@ int guarded_copy(std::span<const CopySegment> segments) noexcept {
   for (const CopySegment& segment : segments) {
     if (segment.bytes == 0) continue;
     copy.segment = segment;
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // the handler may run at any point of what comes next
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the handler may run at any point of the copy
     std::memcpy(segment.to, segment.from, segment.bytes);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }

@@ -1,12 +1,13 @@
-// Copies of memory that may not be there. A user's memory can go away under an operation: somebody truncates the file that is mapped,
-// or the application unmaps it. Then the kernel says EFAULT to whoever has it copied by a system call, but a plain copy ends the
-// process by SIGSEGV or SIGBUS. Here such a copy is a plain one, because the kernel's take three to six times as long, and the first
-// of them installs a handler for both signals. The handler gives up the copy that the thread was in. Every other fault goes on to
-// whoever handled the signal before, or ends the process as it would have without the handler.
+// Guarded copy: copies memory that may not be there. A user's memory can disappear during an operation: somebody truncates the
+// mapped file, or the application unmaps it. A system call that copies such memory fails with EFAULT, but a plain copy ends the
+// process with SIGSEGV or SIGBUS. System calls take three to six times as long, so these functions copy plainly, and the first
+// call installs a handler for both signals. The handler gives up the copy that its thread is making. It passes every other fault
+// on to the handler that was installed before; without one, the fault ends the process as usual.
 //
-// An application that installs a handler later has it called first. If that one does not call the handler that was there before,
-// missing memory ends the process again. One that puts that handler back and raises the signal anew, as Python's faulthandler does,
-// has the same effect for long copies only: of a short one nothing is noted that could be found again.
+// A handler that the application installs later is called first. If it does not call the handler that was there before, missing
+// memory ends the process again. A handler that restores the earlier one and raises the signal again, as Python's faulthandler
+// does, has the same effect, except during long copies: a short copy leaves no record by which the raised signal could be matched
+// to it.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,10 @@
 
 namespace tcpx {
 
-/// As memcpy(3). @return 0; EFAULT: some of the memory is not there, or may not be accessed. Some bytes may then have been copied.
-/// ENOMEM: of a thread's first long copy
+/// Copies like memcpy(3). @return 0; EFAULT: some of the memory is not there, or may not be accessed, and some bytes may have
+/// been copied; ENOMEM: only from a thread's first long copy
 int guarded_copy(void* to, const void* from, size_t bytes) noexcept;
-/// The same for each of the segments, in their order.
+/// Copies the segments in their order, with the same results.
 int guarded_copy(std::span<const CopySegment> segments) noexcept;
 
 }  // namespace tcpx

@@ -19,12 +19,12 @@
 namespace tcpx {
 namespace {
 
-// Segments of one system call, whose lists lie on the stack.
+// Most segments of one system call; their lists are on the stack.
 constexpr size_t kSegmentsOfCall = 64;
-// For which the end of a copier waits for its threads.
+// How long the destructor of a copier waits for its threads.
 constexpr Duration kPatience = std::chrono::seconds(1);
 
-// @return errno, 0: all has been copied
+// Copies memory of a process into this one. @return errno; 0: everything has been copied
 int read_memory(pid_t process, std::span<const CopySegment> segments) {
   if (process == HostCopier::kThisProcess) return guarded_copy(segments);
   std::array<iovec, kSegmentsOfCall> to, from;
@@ -36,7 +36,7 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
   }
   const ssize_t copied = read_process(process, std::span(to).first(segments.size()), std::span(from).first(segments.size()));
   if (copied < 0) return errno;
-  // Less comes only when a page of the rest cannot be read.
+  // The kernel copies less only when it cannot read a page of the rest.
   return static_cast<size_t>(copied) == bytes ? 0 : EFAULT;
 }
 
@@ -44,7 +44,7 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
 
 HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang)
     : process_(process), pages_(std::move(pages)), may_hang_(may_hang) {
-  size_t bytes = HostCopier::kSliceBytes;  // of the last slice: it is full
+  size_t bytes = HostCopier::kSliceBytes;  // bytes in the last slice; full at first, so that the first segment begins a slice
   for (const CopySegment& segment : segments) {
     for (size_t at = 0; at < segment.bytes;) {
       if (bytes >= HostCopier::kSliceBytes || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
@@ -70,14 +70,15 @@ Status HostCopy::status() const {
   return Status(Code::kSystem, "copy from the peer's memory", "process_vm_readv", Domain::kErrno, error);
 }
 
-// Rights may change while a process runs: it takes another user's, gives up being dumpable, or gets a seccomp filter. ESRCH, which
-// mostly means that it has ended, is also the answer for a process whose first thread has ended before the others.
+// The right to read a process may change while it runs: it may change its user, stop being dumpable, or get a seccomp filter.
+// ESRCH usually means that the process has ended, but is also the answer for a process whose first thread has ended before the
+// others.
 bool HostCopy::denied() const {
   const int error = error_.load(std::memory_order_relaxed);
   return error == EPERM || error == EACCES || error == ENOSYS || error == ESRCH;
 }
 
-// @param apart memory of the calling thread, which may hang; null: it may not
+// Copies the next slice that nobody has taken. @param apart a buffer of the calling thread, which may hang; null: it may not hang
 // @return false: every slice has been taken
 bool HostCopy::copy_next(std::vector<std::byte>* apart) {
   const size_t slice = next_slice_.fetch_add(1, std::memory_order_relaxed);
@@ -86,13 +87,13 @@ bool HostCopy::copy_next(std::vector<std::byte>* apart) {
       stopped() ? ECANCELED : copy(std::span(pieces_).subspan(slices_[slice], slices_[slice + 1] - slices_[slice]), apart);
   if (int none = 0; error != 0) {
     (void)error_.compare_exchange_strong(none, error, std::memory_order_relaxed);
-    stop();  // the rest is of no use
+    stop();  // the rest is useless
   }
   slices_left_.fetch_sub(1, std::memory_order_acq_rel);
   return true;
 }
 
-// @return errno, 0: all has been copied
+// @return errno; 0: everything has been copied
 int HostCopy::copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart) {
   const bool answers = apart == nullptr || may_hang_ == MayHang::kTargets || (pages_ != nullptr && pages_->has_sources(segments));
   return answers ? write(process_, segments) : copy_by_way_of(*apart, segments);
@@ -115,7 +116,7 @@ int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const Copy
   return write(HostCopier::kThisProcess, std::span(out).first(segments.size()));
 }
 
-// A copy that was stopped before writes nothing, and from here on its end waits for this.
+// Writes nothing when the copy has been stopped before. Otherwise the copy is not done until this has returned.
 int HostCopy::write(pid_t from, std::span<const CopySegment> segments) {
   uint32_t writers = writers_.load(std::memory_order_relaxed);
   do {
@@ -126,11 +127,11 @@ int HostCopy::write(pid_t from, std::span<const CopySegment> segments) {
   return error;
 }
 
-/// A thread and what it is at. Guarded by the crew's mutex.
+/// A thread and its work. Guarded by the crew's mutex.
 struct HostCopier::Worker {
   std::thread thread;
-  std::shared_ptr<HostCopy> copy;  // null: none
-  TimePoint since{};               // when it took a slice of that
+  std::shared_ptr<HostCopy> copy;  // the copy of which it has a slice; null: none
+  TimePoint since{};               // when it took that slice
   bool replaced = false, left = false;
 };
 
@@ -147,7 +148,7 @@ struct HostCopier::Crew : std::enable_shared_from_this<HostCopier::Crew> {
   const size_t wanted;
   Mutex mutex;
   CondVar changed;
-  std::deque<std::shared_ptr<HostCopy>> copies TCPX_GUARDED_BY(mutex);  // with slices that nobody has taken
+  std::deque<std::shared_ptr<HostCopy>> copies TCPX_GUARDED_BY(mutex);  // those with slices that nobody has taken
   std::vector<std::shared_ptr<Worker>> workers TCPX_GUARDED_BY(mutex);
   std::shared_ptr<const Pagemap> own_pages TCPX_GUARDED_BY(mutex);
   bool ending TCPX_GUARDED_BY(mutex) = false;
@@ -178,7 +179,7 @@ HostCopier::~HostCopier() {
   }
 }
 
-// Again when there are too few descriptors now.
+// Opens this process's page map at the first call. When that fails for lack of descriptors, the next call tries again.
 std::shared_ptr<const Pagemap> HostCopier::own_pages() {
   const MutexLock lock(crew_->mutex);
   if (crew_->own_pages == nullptr) {
@@ -228,7 +229,8 @@ void HostCopier::relieve() {
   if (crew_->working() < crew_->wanted) crew_->start_threads();
 }
 
-// It is left alone with its slice. The other slices of that copy would hang, too: they wait for this one.
+// Leaves the thread alone with its slice. The other slices of its copy would probably hang, too, so they wait until this one is
+// done.
 void HostCopier::Crew::replace(Worker& worker) {
   worker.replaced = true;
   worker.thread.detach();
@@ -237,7 +239,7 @@ void HostCopier::Crew::replace(Worker& worker) {
   std::erase(copies, worker.copy);
 }
 
-// As many as there can be. None: `start` copies by itself.
+// Starts as many threads as possible. When there are none, `start` copies by itself.
 void HostCopier::Crew::start_threads() {
   while (working() < wanted) {
     workers.reserve(workers.size() + 1);
@@ -249,7 +251,7 @@ void HostCopier::Crew::start_threads() {
   }
 }
 
-// @return false: the thread is to end
+// Waits for a slice to copy. @return false: the thread must end
 bool HostCopier::Crew::take(Worker& worker) {
   const MutexLock lock(mutex);
   while (!worker.replaced && !ending && copies.empty()) changed.wait(mutex);
@@ -258,7 +260,7 @@ bool HostCopier::Crew::take(Worker& worker) {
     changed.notify_all();
     return false;
   }
-  // The next thread takes a slice of another one: a long copy holds up no short one.
+  // The copy goes to the end of the queue, so the next thread takes a slice of another copy: a long copy holds up no short one.
   worker.copy = copies.front();
   copies.pop_front();
   copies.push_back(worker.copy);
@@ -266,7 +268,7 @@ bool HostCopier::Crew::take(Worker& worker) {
   return true;
 }
 
-// @param took false: there was none left to take
+// @param took false: the copy had no slice left to take
 void HostCopier::Crew::end_slice(Worker& worker, bool took) {
   const MutexLock lock(mutex);
   const auto copy = std::exchange(worker.copy, nullptr);

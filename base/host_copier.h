@@ -1,12 +1,12 @@
-// HostCopier: copies out of the memory of a process of this host, or of this one, by threads that share the work. The other process
-// does nothing for it (process_vm_readv, "cross-memory attach"): the kernel lets a process read another one that it may trace. Memory
-// that is not there is an error of the copy, in this process, too.
+// HostCopier: copies from the memory of another process of this host, or of this process, with threads that share the work. The
+// other process takes no part (process_vm_readv, "cross-memory attach"): the kernel lets a process read another one that it may
+// trace. Memory that is not there fails the copy, also in this process.
 //
-// Memory may also never answer: a file that is mapped out of a FUSE or NFS server that is dead, pages that somebody else is to bring
-// (userfaultfd). Nobody can call back a thread that the kernel holds up there. So whoever calls `start` copies by itself only what is
-// there (base/pagemap.h). The rest is left to threads, of which one that hangs is replaced, and outlives the copier. Such a thread
-// takes what may hang into memory of its own first, and asks then whether the copy has been stopped meanwhile: a copy that has been
-// given up writes nothing any more, whenever the memory answers.
+// Access to memory may also hang forever: a mapped file of a dead FUSE or NFS server, or pages that another process has to
+// provide (userfaultfd). A thread that the kernel holds up in such an access cannot be stopped. So the caller of `start` copies
+// only memory that is present (base/pagemap.h), and leaves the rest to threads. A thread that hangs is replaced, and may outlive
+// the copier. Such a thread first copies what may hang into memory of its own, then checks whether the copy has been stopped
+// meanwhile. Thus a copy that has been given up writes nothing, whenever the memory answers.
 #pragma once
 
 #include <sys/types.h>
@@ -26,28 +26,27 @@
 
 namespace tcpx {
 
-/// The memory of a copy that may never answer.
+/// Which memory of a copy may hang when it is accessed.
 enum class MayHang : uint8_t { kBoth, kSources, kTargets };
 
 /// One copy of many segments. Made by HostCopier::start. Any thread.
 class HostCopy {
  public:
-  /// Nothing of it writes memory any more, unless it was abandoned.
+  /// True when the copy writes no memory any more, unless it was abandoned.
   bool done() const {
     const uint32_t writers = writers_.load(std::memory_order_acquire);
     return writers == kStopped || (writers & kAbandoned) != 0 || slices_left_.load(std::memory_order_acquire) == 0;
   }
-  /// Once it is done: ok when all is in place. kSystem with errno: the memory is not there or may not be read; kPeerGone: the process
-  /// has ended; kCancelled: stopped
+  /// Result of a copy that is done: ok when all bytes are in place; kSystem with errno: the memory is not there or may not be
+  /// read; kPeerGone: the process has ended; kCancelled: stopped
   Status status() const;
-  /// Once it is done: the kernel does not let this process read the other one, or does so no longer, whatever lies there.
+  /// For a copy that is done: true when the kernel does not let this process read the other one (any more), whatever the memory.
   bool denied() const;
-  /// Leaves out what has not begun to be written. `done` follows within the time that a slice takes, unless memory that is written
-  /// never answers.
+  /// Skips all slices whose writing has not begun. `done` follows within the time that a slice takes, unless writing hangs.
   void stop() { writers_.fetch_or(kStopped, std::memory_order_acq_rel); }
-  /// The same, and it is done: where memory that is written never answers, something may still be written.
+  /// Stops the copy and makes it done at once. When writing hangs, something may still be written later.
   void abandon() { writers_.fetch_or(kStopped | kAbandoned, std::memory_order_acq_rel); }
-  /// A thread has been at one slice for so long that it was replaced.
+  /// True when a thread has taken so long for one slice that it was replaced.
   bool hangs() const { return hanging_.load(std::memory_order_relaxed) != 0; }
 
  private:
@@ -65,42 +64,43 @@ class HostCopy {
   const std::shared_ptr<const Pagemap> pages_;  // of the sources
   const MayHang may_hang_;
   std::vector<CopySegment> pieces_;
-  std::vector<size_t> slices_;  // where each begins in `pieces_`, and the end
+  std::vector<size_t> slices_;  // index in `pieces_` where each slice begins, then the end
   std::atomic<size_t> next_slice_{0}, slices_left_{0};
-  std::atomic<uint32_t> writers_{0};  // slices that are written now, with kStopped and kAbandoned
-  std::atomic<uint32_t> hanging_{0};  // threads
+  std::atomic<uint32_t> writers_{0};  // number of slices being written, and the bits kStopped and kAbandoned
+  std::atomic<uint32_t> hanging_{0};  // number of threads that hang
   std::atomic<int> error_{0};         // the first errno
 };
 
 /// Any thread.
 class HostCopier {
  public:
-  /// Bytes of a slice, the unit that a thread takes.
+  /// Bytes of a slice, the unit of work of a thread.
   static constexpr size_t kSliceBytes = 512 * 1024;
-  /// Up to so much is copied within `start` if all of it is there, because waking a thread takes longer.
+  /// `start` copies up to this many bytes itself if all of the memory is present, because waking a thread takes longer.
   static constexpr size_t kAtOnceBytes = 128 * 1024;
   /// A thread that takes longer than this for a slice is replaced.
   static constexpr Duration kHangs = std::chrono::milliseconds(250);
-  /// So many threads, replaced, may hang at a time. After that it takes one of those that are left.
+  /// Most replaced threads that may hang at a time. When this many hang, further threads that hang are not replaced.
   static constexpr size_t kMostHanging = 64;
 
-  /// As the process to copy out of: this one, without asking the kernel (base/guarded_copy.h).
+  /// Names this process as the one to copy from, without a system call (base/guarded_copy.h).
   static constexpr pid_t kThisProcess = 0;
 
-  /// @param threads at least 1; they are started when the first long copy is
+  /// @param threads at least 1; they are started with the first long copy
   explicit HostCopier(size_t threads);
-  /// Copies under way end first, but those that hang are left behind, with their threads.
+  /// Waits for copies in flight, but leaves those that hang behind, with their threads.
   ~HostCopier();
   HostCopier(const HostCopier&) = delete;
   HostCopier& operator=(const HostCopier&) = delete;
 
-  /// Starts a copy. The segments may be reused at once; the memory they name must stay until it is done. No two of them overlap.
-  /// @param process whose memory `from` lies in, as a number of this pid namespace; it may be this one, where `to` lies; or
-  ///        kThisProcess
-  /// @param pages of another process; null: what is there is not known
+  /// Starts a copy. `segments` may be reused at once; the memory that they name must stay valid until the copy is done. No two
+  /// segments may overlap.
+  /// @param process the process whose memory contains the sources, by its number in this pid namespace; may be this process. Or
+  ///        kThisProcess. The targets are in this process.
+  /// @param pages the other process's page map; null: it is not known which of its pages are present
   std::shared_ptr<HostCopy> start(pid_t process, std::span<const CopySegment> segments,
                                   std::shared_ptr<const Pagemap> pages = nullptr, MayHang may_hang = MayHang::kBoth);
-  /// To be called again and again while a copy is not done: replaces threads that hang.
+  /// Replaces threads that hang. Call it repeatedly while a copy is not done.
   void relieve();
 
  private:
@@ -109,11 +109,11 @@ class HostCopier {
   static void run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker);
   std::shared_ptr<const Pagemap> own_pages();
 
-  // Shared with its threads, because one that hangs outlives this.
+  // Shared with the threads, because a thread that hangs may outlive this object.
   const std::shared_ptr<Crew> crew_;
 };
 
-/// True when the kernel would let another process read these pages of this one: those that a driver has mapped it may not.
+/// True when the kernel would let another process read these pages of this process. It refuses pages that a driver has mapped.
 bool can_be_read(const void* data, size_t bytes);
 
 }  // namespace tcpx

@@ -57,7 +57,7 @@ class HostMemoryOps final : public MemoryOps {
                   concat("no GPU here: only device 0 (host memory) exists, asked for ", device));
   }
 
-  // mmap, because it zeroes lazily and returns the pages at once: a large pool costs only the part that is used.
+  // mmap zeroes pages lazily, and munmap returns them at once: a large pool costs only the part that is used.
   static Result<MemoryBuffer> allocate(int device, size_t bytes) {
     TCPX_RETURN_IF_ERROR(check_device(device));
     if (bytes == 0) return Status(Code::kInvalidArgument, "allocate memory", "0 bytes");

@@ -18,16 +18,16 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr char kWireless[] = "wireless";
-// IFLA_INFO_KIND of the kernel's drivers (rtnl_link_ops). Those with hardware below them, or at the other end of a cable; an
-// Open vSwitch has its NIC where its ports are not told.
+// Kinds (IFLA_INFO_KIND, from the kernel drivers' rtnl_link_ops) with hardware below them or at the other end of a virtual cable.
+// An Open vSwitch counts as one of them, because the kernel does not tell which NIC is among its ports.
 constexpr std::array kLikeNics = {""sv,       "veth"sv,   "vlan"sv,  "bond"sv, "team"sv,   "macvlan"sv, "macvtap"sv,
                                   "ipvlan"sv, "ipvtap"sv, "ipoib"sv, "hsr"sv,  "netkit"sv, "dsa"sv,     "openvswitch"sv};
-// Kinds that are there for this host alone.
+// Kinds that serve this host alone.
 constexpr std::array kLocal = {"dummy"sv, "ifb"sv, "nlmon"sv, "vrf"sv, "netdevsim"sv};
 
 struct Link {
   std::string kind;
-  unsigned master = 0;  // index of the bridge, bond, ... that it is a port of
+  unsigned master = 0;  // index of the bridge, bond, ... of which it is a port; 0: none
 };
 
 std::optional<Link> ask_link(unsigned index) {
@@ -50,7 +50,7 @@ bool is_wireless(const std::string& interface) {
   return ::stat(concat("/sys/class/net/", interface, "/phy80211").c_str(), &info) == 0;
 }
 
-/// Ports of guests and containers do not lead out.
+/// True when a port of the bridge leads to other hosts. Ports of guests and containers do not.
 bool has_nic(unsigned bridge) {
   const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> all(::if_nameindex(), &::if_freenameindex);
   for (const struct if_nameindex* each = all.get(); each != nullptr && each->if_index != 0; ++each) {

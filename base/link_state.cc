@@ -23,16 +23,16 @@ Result<LinkWatch> LinkWatch::create() {
 }
 
 Result<std::shared_ptr<const LinkWatch>> LinkWatch::shared() {
-  // Never destroyed: connections may be made until the very end of the process.
+  // Never destroyed: connections may be made until the process ends.
   struct Known {
     Mutex mutex;
-    std::map<ino_t, std::weak_ptr<const LinkWatch>> watches TCPX_GUARDED_BY(mutex);  // by the number of their namespace
+    std::map<ino_t, std::weak_ptr<const LinkWatch>> watches TCPX_GUARDED_BY(mutex);  // by inode number of the namespace
   };
   static Known& known = *new Known;
   struct stat space {};
-  if (::stat("/proc/thread-self/ns/net", &space) != 0) space.st_ino = 0;  // not told: there is but one
+  if (::stat("/proc/thread-self/ns/net", &space) != 0) space.st_ino = 0;  // unknown: assume that there is only one namespace
   const MutexLock lock(known.mutex);
-  // A number serves again only after the socket that keeps its namespace alive has gone.
+  // The kernel reuses an inode number only after the namespace is gone, and the watch's socket keeps its namespace alive.
   std::weak_ptr<const LinkWatch>& place = known.watches[space.st_ino];
   if (auto watch = place.lock()) return watch;
   TCPX_ASSIGN_OR_RETURN(auto made, create());

@@ -13,7 +13,7 @@ namespace tcpx {
 enum class LinkState {
   kUp,       ///< administratively up, with carrier (IFF_UP and IFF_RUNNING of netdevice(7))
   kDown,     ///< administratively down, or without carrier
-  kUnknown,  ///< no such interface, or the system does not tell
+  kUnknown,  ///< no such interface, or the system does not report its state
 };
 
 /// Asks the kernel with one system call, cheap enough to repeat many times a second. Sees the interfaces of the network
@@ -22,7 +22,8 @@ class LinkWatch {
  public:
   /// @return kExhausted or kSystem when no socket can be opened
   static Result<LinkWatch> create();
-  /// The one of this process for the calling thread's network namespace, for all who have it: a connection needs no descriptor for it.
+  /// Returns the watch that this process shares for the calling thread's network namespace, so that connections need no
+  /// descriptor of their own for it.
   static Result<std::shared_ptr<const LinkWatch>> shared();
 
   LinkState state(const std::string& interface) const;

@@ -46,7 +46,7 @@ std::string_view prefix_of(LogLevel level) {
   return "tcpx: ";
 }
 
-// The log is the one process-wide mutable object: every layer writes to it, too early for it to be passed in.
+// The log is one mutable object for the process, because every layer writes to it, often before anything could pass it in.
 struct Log {
   Log() : stderr_logger("tcpx", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()) {
     stderr_logger.set_pattern("%v");
@@ -81,7 +81,7 @@ Status check_log_environment() {
 
 bool log_enabled(LogLevel level) {
   const auto chosen = static_cast<LogLevel>(the_log().level.load(std::memory_order_relaxed));
-  // Whoever asks for errors alone wants no notices, which come without anything being wrong.
+  // Level "error" leaves out notices, because these appear when nothing is wrong.
   return level >= chosen && !(level == LogLevel::kNotice && chosen == LogLevel::kError);
 }
 

@@ -12,8 +12,8 @@
 
 namespace tcpx {
 
-/// kNotice is for the few lines a user must see once (which plugin is in use), and for those requested by another variable; it
-/// is on unless the log is off.
+/// kNotice is for the few lines that a user must see once (which plugin is in use), and for lines that another variable requests.
+/// It is on unless the log is off.
 enum class LogLevel : int { kDebug, kInfo, kWarning, kError, kNotice, kOff };
 
 /// @return kBadConfig when one of the two variables is malformed. The log works regardless, at level warning, so callers that

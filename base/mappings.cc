@@ -13,8 +13,8 @@ struct Mapping {
   bool readable = false, writable = false;
 };
 
-/// The mappings of the process by address. One that stays as it is while they are read is among them, and may be told of twice,
-/// when another thread makes neighbours one with it.
+/// Reads the mappings of the process in the order of addresses. A mapping that does not change meanwhile is always among them. It
+/// may appear twice when another thread merges it with a neighbour.
 class MappingReader {
  public:
   bool is_open() const { return file_ != nullptr; }
@@ -23,7 +23,7 @@ class MappingReader {
     // Source: proc(5), /proc/pid/maps: "begin-end rwxp offset device inode path", the numbers in hexadecimal.
     char line[512];
     while (std::fgets(line, sizeof line, file_.get()) != nullptr) {
-      // What does not fit is the rest of a path, which may look like a line of its own.
+      // When a line does not fit, the rest belongs to its path and could look like another line.
       if (std::strchr(line, '\n') == nullptr) skip_line();
       char* text = line;
       Mapping found;

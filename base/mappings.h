@@ -1,4 +1,4 @@
-// What this process may do with host memory, as its page tables' owner, the kernel, tells.
+// Mappings: what this process may do with host memory, as the kernel reports it.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,16 @@
 
 namespace tcpx {
 
-/// kNone: some byte is not there, or may not be read.
+/// Access to a range of memory. kNone: some byte is not mapped, or may not be read.
 enum class HostAccess : uint8_t { kNone, kRead, kReadWrite };
 
-/// What the process may do with every byte of the range now. Reads /proc/self/maps from its beginning to the range: 0.3 us for each
-/// mapping of memory below it and 0.8 us for each of a file, so 5 ms for a process that has mapped much. Not for each message.
-/// @return nullopt: the system does not tell
+/// Tells what the process may do with every byte of the range now. Reads /proc/self/maps from its beginning up to the range. That
+/// takes 0.3 us for each anonymous mapping below the range and 0.8 us for each mapped file, so up to 5 ms in a process with many
+/// mappings: too slow to call for each message.
+/// @return nullopt: the system does not report it
 std::optional<HostAccess> host_access(const void* data, size_t bytes);
 
-/// Bytes from `address` to the end of the mapping it lies in, at the same cost. @return nullopt: nothing is mapped there, or unknown
+/// Bytes from `address` to the end of its mapping, at the same cost. @return nullopt: nothing is mapped there, or it is unknown
 std::optional<uint64_t> mapped_bytes(const void* address);
 
 }  // namespace tcpx

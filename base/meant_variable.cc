@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// Of two names that differ by no more single-character changes, one is taken for a slip of the other.
+// Two names that differ by at most this many single-character changes are taken for the same name, misspelt.
 constexpr size_t kSlip = 2;
 
 /// "CHUNK_BYTES" of "UCCL_TCPX_CHUNK_BYTES".
@@ -27,7 +27,7 @@ bool is_known(std::string_view name) {
 }  // namespace
 
 const VariableInfo* meant_variable(std::string_view name) {
-  // Half of a prefix, or another one.
+  // The name may have only a part of its prefix, or another prefix.
   for (const std::string_view prefix : {kOwnPrefix, kVendorPrefix, "UCCL_"sv, "TCPX_"sv, "GPUDIRECTTCPX_"sv, "NCCL_TCPX_"sv}) {
     if (!name.starts_with(prefix)) continue;
     for (const VariableInfo& info : environment_table())

@@ -38,9 +38,9 @@ class MemoryBuffer {
     if (free_) free_();
   }
 
-  /// Host address, nullptr when the host cannot read or write this memory.
+  /// Host address; nullptr when the host cannot read or write this memory.
   std::byte* host() const { return static_cast<std::byte*>(host_); }
-  /// Device address, for kernels; equal to host() where host memory stands in.
+  /// Device address, for kernels; equal to host() when host memory stands in for device memory.
   std::byte* device() const { return static_cast<std::byte*>(device_); }
   size_t size() const { return bytes_; }
   explicit operator bool() const { return device_ != nullptr; }
@@ -58,33 +58,34 @@ class MemoryBuffer {
   Free free_;
 };
 
-/// One copy at a time that runs while its owner does something else; used over and over without allocating. One thread at a time.
+/// Runs one copy at a time while its owner does something else. It is reused without allocating. One thread at a time.
 class AsyncCopy {
  public:
   /// Waits as `wait` does.
   virtual ~AsyncCopy() = default;
-  /// Starts copying and returns; addresses as for CopyLane::copy, host memory pinned. The previous copy must be done. After an
-  /// error nothing is in flight.
+  /// Starts copying and returns. The addresses are as for CopyLane::copy, and host memory must be pinned. The previous copy must
+  /// be done. After an error nothing is in flight.
   virtual Status start(void* dst, const void* src, size_t bytes) = 0;
-  /// True when the copy is done, or none was started. An error is that of the copy; memory may be in use until `wait` has
-  /// returned.
+  /// True when the copy is done, or none was started. After an error of the copy, memory may be in use until `wait` has returned.
   virtual Result<bool> is_done() = 0;
   /// Returns when the copy no longer touches memory, whether it succeeded or not.
   virtual void wait() = 0;
 };
 
-/// Copies between any two address spaces, in the order they were started. Any thread, each AsyncCopy on its own. On a GPU it owns
-/// a non-blocking stream, so that it never waits for, or is waited for by, the application's kernels.
+/// Copies between any two address spaces, in the order in which the copies were started. Any thread may use the lane, but only
+/// one at a time the same AsyncCopy. On a GPU the lane owns a non-blocking stream, so it never waits for the application's
+/// kernels, nor they for it.
 class CopyLane {
  public:
   virtual ~CopyLane() = default;
   /// Returns when `bytes` bytes of `src` are in `dst`. Either address may be host or device memory; ranges must not overlap.
   virtual Status copy(void* dst, const void* src, size_t bytes) = 0;
-  /// Room for one copy in flight. The lane must outlive it. By default `start` copies synchronously.
+  /// Makes an AsyncCopy, which the lane must outlive. By default its `start` copies synchronously.
   virtual Result<std::unique_ptr<AsyncCopy>> make_async_copy();
 };
 
-/// The whole pages that a range of device memory lies in, the unit of registration with a plugin: drivers export nothing smaller.
+/// The whole pages that contain a range of device memory. They are the unit of registration with a plugin, because drivers export
+/// nothing smaller.
 struct Pages {
   std::byte* begin = nullptr;
   size_t bytes = 0;
@@ -94,22 +95,22 @@ inline Pages whole_pages(void* data, size_t bytes) {
   return {static_cast<std::byte*>(data) - before, (before + bytes + kPageBytes - 1) / kPageBytes * kPageBytes};
 }
 
-/// The means by which memory of a GPU is handed to another process.
+/// How a GPU's memory is handed to another process: a CUDA IPC handle, a file descriptor, or a fabric handle.
 enum class ShareKind : uint8_t { kNone = 0, kIpc = 1, kFile = 2, kFabric = 3 };
 
-/// A name of GPU memory by which another process of this host maps it: of a whole allocation, or one chunk of a mapping. Plain
-/// bytes, as they travel.
+/// Names GPU memory so that another process of this host can map it: a whole allocation, or one chunk of a mapping. Sent as plain
+/// bytes.
 struct MemoryShare {
   ShareKind kind = ShareKind::kNone;
   uint8_t reserved[7] = {};
   uint64_t base = 0;                      ///< address in the process that shares it
-  uint64_t bytes = 0;                     ///< from base
-  uint64_t identity = 0;                  ///< of the allocation: another one at the same address has another
-  std::array<std::byte, 64> handle = {};  ///< of CUDA, for kIpc and kFabric; for kFile a descriptor goes beside it
+  uint64_t bytes = 0;                     ///< length, starting at `base`
+  uint64_t identity = 0;                  ///< of the allocation; a later allocation at the same address has another identity
+  std::array<std::byte, 64> handle = {};  ///< CUDA's handle, for kIpc and kFabric; for kFile a descriptor is sent along
 };
 static_assert(std::is_trivially_copyable_v<MemoryShare> && sizeof(MemoryShare) == 96);
 
-/// The way between two GPUs of a host.
+/// The connection between two GPUs of a host.
 enum class GpuLink : uint8_t { kUnknown, kSame, kNvlink, kPcie, kNone };
 
 /// All functions are thread-safe unless they say otherwise.
@@ -119,17 +120,18 @@ class MemoryOps {
 
   /// True when device memory is that of a real GPU.
   virtual bool has_gpu() const = 0;
-  /// Number of devices; 1 where host memory stands in.
+  /// Number of devices; 1 when host memory stands in.
   virtual int device_count() const = 0;
-  /// The calling thread's current device (cudaGetDevice); 0 where host memory stands in.
+  /// The calling thread's current device (cudaGetDevice); 0 when host memory stands in.
   virtual Result<int> current_device() const = 0;
   /// Makes `device` current for the calling thread. kInvalidArgument when there is no such device.
   virtual Status set_current_device(int device) = 0;
-  /// PCI location of the GPU, as a resolved path of sysfs (base/pci_device.h). nullopt where host memory stands in, when the
-  /// system does not tell, and for a device that does not exist.
+  /// PCI location of the GPU, as a resolved path in sysfs (base/pci_device.h). nullopt when host memory stands in, when the
+  /// location is unknown, and for a device that does not exist.
   virtual std::optional<std::string> pci_path([[maybe_unused]] int device) const { return std::nullopt; }
 
-  /// The way to the GPU with the PCI bus id `there`, which this process may not see. kUnknown where host memory stands in.
+  /// The connection from `device` to the GPU with the PCI bus id `there`, which need not be visible to this process. kUnknown
+  /// when host memory stands in.
   virtual GpuLink link_to([[maybe_unused]] int device, [[maybe_unused]] const std::string& there) { return GpuLink::kUnknown; }
 
   /// Page-aligned, zeroed memory that the host and kernels on any device can access; on a GPU, mapped portable pinned memory.
@@ -139,54 +141,59 @@ class MemoryOps {
 
   /// True when the host may dereference `address`.
   virtual bool host_readable(const void* address) const = 0;
-  /// True when `address` may be registered as device memory: GPU memory on a GPU machine, anything where host memory stands in.
+  /// True when `address` may be registered as device memory: GPU memory on a machine with a GPU, any memory when host memory
+  /// stands in.
   virtual bool is_device_memory(const void* address) const = 0;
-  /// The GPU whose memory lies at `address`; nullopt for host memory, also where that stands in for a GPU's.
+  /// The GPU whose memory is at `address`; nullopt for host memory, even when it stands in for a GPU's.
   virtual std::optional<int> gpu_of([[maybe_unused]] const void* address) const { return std::nullopt; }
-  /// True when kernels and copies of `device` may touch the GPU memory at `address`, whose ever it is. Makes the owner a peer of
-  /// `device` where that is what it takes, for good; like an allocation, that may wait for all of a GPU's work.
+  /// True when kernels and copies of `device` may access the GPU memory at `address`, whichever GPU it belongs to. Where needed,
+  /// this enables peer access from `device` to that GPU, permanently. Like an allocation, that may wait for all of a GPU's work.
   virtual bool reaches([[maybe_unused]] int device, [[maybe_unused]] const void* address) { return true; }
-  /// Asks the driver whether these pages of the device's memory can be exported to a NIC as a dma-buf. Ok where there is no
-  /// driver to ask.
+  /// Asks the driver whether these pages of the device's memory can be exported to a NIC as a dma-buf. Ok when there is no driver
+  /// to ask.
   /// @return kUnsupported with the driver's code, which is logged
   virtual Status check_export([[maybe_unused]] int device, [[maybe_unused]] const Pages& pages) { return Status::ok(); }
-  /// Bytes from `address` to the end of the allocation or mapping it lies in; nullopt when unknown.
+  /// Bytes from `address` to the end of its allocation or mapping; nullopt when unknown.
   virtual std::optional<uint64_t> extent(const void* address) const = 0;
 
-  /// Shares the allocation of GPU memory that `address` lies in, or the chunk where a mapping is made of several, so that another
-  /// process of this host can map it. It stays this process' to free: what others have mapped stays readable until they unmap it.
-  /// @param fd filled for kFile, else emptied
-  /// @return kUnsupported with the reason: host memory, a memory pool, memory made without the right to leave the process, MIG, a
-  ///         driver that lacks it; kCuda
+  /// Shares the allocation of GPU memory that contains `address` so that another process of this host can map it; of a mapping
+  /// made of several chunks, shares one chunk. This process still owns the memory. After it is freed, what others have mapped
+  /// stays readable until they unmap it.
+  /// @param fd filled for kFile, otherwise emptied
+  /// @return kUnsupported with the reason: host memory, a memory pool, memory allocated without permission to leave the process,
+  /// MIG,
+  ///         no support in the driver; kCuda
   virtual Result<MemoryShare> share(const void* address, UniqueFd& fd);
-  /// Maps what another process has shared, for kernels and copies of `device`; every value of `share` is checked, whoever made it.
-  /// The process that made it cannot map it: there the address itself serves.
-  /// @param fd for kFile, the descriptor that came with the share, which stays the caller's; else -1
-  /// @return a buffer whose device() is where `share.base` lies and which unmaps when it goes: before that, the device's work on it
-  ///         has to be over. The MemoryOps must outlive it.
-  ///         kInvalidArgument: no such device, or the share contradicts itself or what the driver finds; kUnsupported with the
-  ///         reason: `device` cannot reach that GPU, a driver that lacks it; kCuda: the driver refuses
+  /// Maps memory that another process has shared, for kernels and copies of `device`. Every value of `share` is checked, whoever
+  /// made it. The process that made the share cannot map it; it uses the address itself.
+  /// @param fd for kFile: the descriptor that came with the share, which the caller keeps; otherwise -1
+  /// @return a buffer whose device() is the mapping of `share.base`. Its destruction unmaps the memory; the device's work on it
+  /// must
+  ///         be over by then. The MemoryOps must outlive it.
+  ///         kInvalidArgument: no such device, or the share contradicts itself or the driver; kUnsupported with the reason:
+  /// `device`
+  ///         cannot reach that GPU, or no support in the driver; kCuda: the driver refuses
   virtual Result<MemoryBuffer> map_shared(int device, const MemoryShare& share, int fd);
 
-  /// Lets kernels and copies of `device` get at host memory that is there: whole pages, of which none may be so mapped already.
-  /// @return a buffer that names them and frees nothing: when it goes, which must be before they do and when the device's work on
-  ///         them is over, the device gets at them no more. The MemoryOps must outlive it. kInvalidArgument: no such device;
-  ///         kCuda, kUnsupported: the driver refuses
+  /// Lets kernels and copies of `device` access existing host memory: whole pages, none of which may be mapped this way already.
+  /// @return a buffer that names the pages and does not free them. Its destruction ends the device's access; it must be destroyed
+  ///         before the pages are freed and after the device's work on them. The MemoryOps must outlive it.
+  ///         kInvalidArgument: no such device; kCuda, kUnsupported: the driver refuses
   virtual Result<MemoryBuffer> map_host(int device, void* host, size_t bytes);
 
   virtual Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) = 0;
-  /// Makes a copier for device memory and mapped host memory. The MemoryOps must outlive it. Without a GPU: one that copies in
+  /// Makes a copier for device memory and mapped host memory. The MemoryOps must outlive it. Without a GPU the copier copies in
   /// `submit`.
   virtual Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device);
-  /// Without a GPU: one that refuses everything.
+  /// Makes a GpuOrder. Without a GPU it refuses every call.
   virtual std::unique_ptr<GpuOrder> make_gpu_order(int device);
 };
 
-/// Host memory standing in for device memory.
+/// Makes MemoryOps in which host memory stands in for device memory.
 std::unique_ptr<MemoryOps> make_host_memory_ops();
 
-/// The best that this machine offers: CUDA when this build has it and a GPU answers, else host memory standing in. Defined by
-/// the device layer, so linking that layer decides for all code that only knows this header.
+/// Makes the best MemoryOps for this machine: CUDA when this build has it and a GPU answers, otherwise host memory standing in.
+/// The device layer defines this function, so linking that layer decides for all code that only knows this header.
 std::unique_ptr<MemoryOps> make_machine_memory_ops();
 
 }  // namespace tcpx

@@ -79,7 +79,7 @@ Status check_writable(std::string_view operation, const Region& region) {
                 concat("the registered ", range_text(region.data, region.bytes), " may only be read, at least in part"));
 }
 
-// Even a range that is alone is copied: who puts the bytes where they go cannot be left in the middle.
+// Even a single range is copied. The code that uses the bytes afterwards could not stop halfway if the memory disappeared.
 Result<std::span<const std::byte>> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room) {
   size_t bytes = 0;
   for (const HeldRange& range : ranges) bytes += range.bytes;
@@ -128,7 +128,7 @@ Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType 
     if (entry.kept == nullptr) {
       ++entry.count;
     } else {
-      // The `remove` that waits is done: this count takes the place of the one it removed.
+      // The waiting `remove` is done: this registration replaces the one that it removes.
       *std::exchange(entry.kept, nullptr) = true;
       entry.uses.fetch_and(~Entry::kWaited, std::memory_order_relaxed);
       changed_.notify_all();
@@ -167,9 +167,9 @@ Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadl
   Entry& entry = *found;
   bool kept = false;
   entry.kept = &kept;
-  // No wake-up is lost: a release either comes before this line, and is subtracted from what it reads, or sees kWaited. Then it
-  // calls `wake`, which takes the lock, and that is free only once this thread waits. Acquire here and below pairs with the
-  // release of each use.
+  // No wake-up is lost. A release of a use either comes before the next line, which then reads the reduced count, or it sees
+  // kWaited and calls `wake`. That takes the lock, which is free only once this thread waits. Acquire here and below pairs with
+  // the release of each use.
   uint64_t holders = entry.uses.fetch_or(Entry::kWaited, std::memory_order_acquire);
   bool in_time = true;
   while (holders != 0 && in_time) {
@@ -236,7 +236,7 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
 Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const SlotId& slot, bool writes) {
   MutexLock lock(mutex_);
   const auto found = adverts_.find(slot);
-  // Another connection's is said to be unknown, so that nobody learns what exists.
+  // An advertisement for another connection is reported as unknown, so that no peer learns what exists.
   if (found == adverts_.end() || (found->second.conn != conn && found->second.conn != kAnyConnection)) {
     return no_advertisement("remote range");
   }
@@ -295,11 +295,11 @@ Result<MemoryRegistry::Entry*> MemoryRegistry::find(MemoryId id, const void* dat
   return entry;
 }
 
-// One count less. At the last nobody may begin to use it, and its advertisements are withdrawn.
-// @return nullptr: others still count on it
+// Removes one registration. When it is the last one, refuses new uses and withdraws the region's advertisements.
+// @return nullptr: there are other registrations
 Result<MemoryRegistry::Entry*> MemoryRegistry::begin_removal(MemoryId id) {
   const auto found = entries_.find(id);
-  // While another thread waits to remove the last count there is none left for this one.
+  // While another thread waits to remove the last registration, there is none left for this call.
   if (found == entries_.end() || found->second.kept != nullptr) return no_region("deregister memory", id);
   Entry& entry = found->second;
   if (entry.count > 1) {

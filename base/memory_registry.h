@@ -1,8 +1,8 @@
-// MemoryRegistry: the memory an endpoint knows, its users, and the parts that peers may touch.
+// MemoryRegistry: the memory that an endpoint knows, its users, and the parts that peers may access.
 //
-// A region is found by its id, checked for every range, and held by a RegionUse while anything may touch it. An advertisement is
-// a random number that stands for a range of a region, for one connection or all; numbers from the wire are looked up here and
-// compared, so an address never travels.
+// A region is found by its id. Every range is checked against its region, and a RegionUse holds the region while anything may
+// access it. An advertisement is a random number that stands for a range of a region, for one connection or for all. Numbers from
+// the wire are looked up here, so addresses are never sent.
 #pragma once
 
 #include <atomic>
@@ -26,39 +26,39 @@
 
 namespace tcpx {
 
-/// Instead of a connection's id, which is never 0: all of an endpoint's, those of later included.
+/// Stands for all connections of an endpoint, including later ones. The id of a connection is never 0.
 inline constexpr ConnId kAnyConnection{};
 
-/// The GPU of a region, and how the endpoint gets at its memory.
+/// The GPU of a region, and how the endpoint accesses its memory.
 struct GpuAccess {
-  int gpu = 0;                      ///< whose memory it is; for host memory the endpoint's
-  bool staged = false;              ///< not for the plugin, which could not use it
-  SegmentCopier* copier = nullptr;  ///< of `gpu`, when the endpoint's GPU does not reach the memory; else null
+  int gpu = 0;                      ///< the GPU that owns the memory; for host memory the endpoint's GPU
+  bool staged = false;              ///< the plugin cannot use the memory, so its bytes go through staging buffers
+  SegmentCopier* copier = nullptr;  ///< a copier of `gpu` when the endpoint's GPU does not reach the memory; otherwise null
 };
 
-/// Memory as the application gave it.
+/// Memory as the application registered it.
 struct Region {
   MemoryId id{};
   std::byte* data = nullptr;
   size_t bytes = 0;
   MemoryType type = MemoryType::kHost;
   GpuAccess access = {};
-  bool writable = true;  ///< every byte of it, when it was registered
+  bool writable = true;  ///< every byte could be written when it was registered
 };
 
-/// Refuses what one message may not have ranges of together. @return kInvalidArgument: memory of host and GPU; kUnsupported: of
-/// GPUs that it takes different copiers for
+/// Checks that one message may have ranges of both regions. @return kInvalidArgument: one is host memory and the other GPU
+/// memory; kUnsupported: they belong to GPUs that need different copiers
 Status check_mix(std::string_view operation, const Region& a, const Region& b);
 
-/// Asks the kernel about host memory, at the cost of host_access (base/mappings.h). @return true: this process may write every byte of
-/// it; false: at least read; kInvalidArgument: some of it not even that
+/// Asks the kernel about host memory, at the cost of host_access (base/mappings.h). @return true: this process may write every
+/// byte; false: it may read every byte; kInvalidArgument: it may not even read every byte
 Result<bool> is_writable(const void* data, size_t bytes);
-/// @return kInvalidArgument: bytes that may only be read
+/// @return kInvalidArgument when the region may only be read, at least in part
 Status check_writable(std::string_view operation, const Region& region);
 
 class MemoryRegistry;
 
-/// Keeps a region from being let go. One thread at a time; the registry must outlive it.
+/// Keeps a region from being removed. One thread at a time; the registry must outlive it.
 class RegionUse {
  public:
   RegionUse() = default;
@@ -81,28 +81,28 @@ class RegionUse {
   Entry* entry_ = nullptr;
 };
 
-/// The registry's own. All but `region` (constant) and `uses` is guarded by the registry's lock.
+/// The registry's record of a region. The registry's lock guards everything except `region`, which is constant, and `uses`.
 struct RegionUse::Entry {
   Entry(MemoryRegistry& owner, const Region& what) : registry(owner), region(what) {}
 
   MemoryRegistry& registry;
   const Region region;
-  uint64_t count = 1;    ///< registrations
-  bool closing = false;  ///< its last count is being removed: no new uses
-  bool* kept = nullptr;  ///< of the `remove` that waits: set when the region was added again; `uses` carries kWaited
-  /// Slots by connection and range, so that a range is found again and a connection's lie together.
+  uint64_t count = 1;    ///< number of registrations
+  bool closing = false;  ///< the last registration is being removed: there can be no new uses
+  bool* kept = nullptr;  ///< flag of the `remove` that waits; set to true when the region is added again. `uses` then has kWaited
+  /// Slots by connection and range, so that a range is found again and the slots of a connection are neighbours.
   std::map<std::tuple<ConnId, uintptr_t, size_t, SlotAccess>, SlotId> slots{};
-  /// RegionUses that hold it, and kWaited. From 0 raised with the lock held only.
+  /// Number of RegionUses that hold the region, and the bit kWaited. Raised from 0 only while the lock is held.
   std::atomic<uint64_t> uses{0};
   static constexpr uint64_t kWaited = uint64_t{1} << 63;
 };
 
-/// A range that lies in its region, which it or one before it in its list holds: lists have thousands of ranges, most of one region,
-/// and to count each costs more than all else that is done for it.
+/// A range within its region. The region is held by this range, or by an earlier range of the same list: a list may have
+/// thousands of ranges, most of them in one region, and counting a use for each would cost more than everything else done for it.
 struct HeldRange {
   HeldRange(RegionUse held, std::byte* first, size_t size)
       : use(std::move(held)), data(first), bytes(size), region_(&use.region()) {}
-  /// @param held may be empty: the region is then held by a range before this one, or by the owner of the list
+  /// @param held may be empty when an earlier range or the owner of the list holds the region
   HeldRange(const Region& region, std::byte* first, size_t size, RegionUse held = {})
       : use(std::move(held)), data(first), bytes(size), region_(&region) {}
 
@@ -116,75 +116,80 @@ struct HeldRange {
   const Region* region_;
 };
 
-/// All of `bytes` bytes at `data` lie in the region. @return kInvalidArgument naming both
+/// Checks that `bytes` bytes at `data` lie within the region. @return kInvalidArgument naming both
 Status check_inside(const Region& region, const void* data, size_t bytes);
-/// `bytes` bytes at `offset` of a range. @return their place; kInvalidArgument: they do not lie in it
+/// Address of `bytes` bytes at `offset` of a range. @return kInvalidArgument: they do not lie within the range
 Result<std::byte*> part_of(const HeldRange& range, uint64_t offset, uint64_t bytes);
 
-/// Any of them holds that region.
+/// True when one of the ranges is in that region.
 bool uses(std::span<const HeldRange> ranges, MemoryId region);
-/// Memory that the host gets at: its own, or that which stands in for a GPU's.
+/// True for memory that the host can access: host memory, or host memory that stands in for a GPU's.
 inline bool is_of_host(const Region& region, const MemoryOps& memory) {
   return region.type == MemoryType::kHost || !memory.has_gpu();
 }
-/// Ranges of one message, which are all of one kind.
+/// True when the ranges of a message are in GPU memory. All ranges of a message are in the same kind of memory.
 bool is_on_gpu(const std::vector<HeldRange>& ranges);
-/// Takes a message out of host memory. @return a view of `room`, which has it then; kSystem with EFAULT: the memory has gone
+/// Copies a message from host memory into `room`. @return a view of the copy; kSystem with EFAULT: the memory is gone
 Result<std::span<const std::byte>> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room);
-/// Puts a message into host memory. @param data as many bytes as the ranges have. @return kSystem with EFAULT: the memory has gone
+/// Copies a message into host memory. @param data as many bytes as the ranges have. @return kSystem with EFAULT: the memory is
+/// gone
 Status scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data);
 
-/// Checks a slot handed to the application: is it one, and one that this version knows. The memory it names is known only to
-/// the endpoint that made it. @return kInvalidArgument, kUnsupported
+/// Checks the form and version of a slot that the application got from a peer. Only the endpoint that made the slot knows the
+/// memory that it names. @return kInvalidArgument: not a slot; kUnsupported: a version that this library does not know
 Status check_slot(const RemoteSlot& slot);
 
-/// Any thread. A call holds the lock for a look into a hash table; only `remove` waits, and not with the lock.
+/// Any thread. A call holds the lock only for a look into a hash table; only `remove` waits, and releases the lock meanwhile.
 class MemoryRegistry {
  public:
   static constexpr size_t kMaxAdverts = size_t{1} << 20;
 
-  /// @param instance of the endpoint, stands in every slot
+  /// @param instance number of the endpoint; every slot contains it
   explicit MemoryRegistry(uint64_t instance);
   ~MemoryRegistry();
   MemoryRegistry(const MemoryRegistry&) = delete;
   MemoryRegistry& operator=(const MemoryRegistry&) = delete;
 
-  /// Memory that is added again, with the same data, bytes, type and right to write, keeps its id and is counted. Ids are never 0 and never
-  /// reused. @param access its copier outlives all uses
-  /// Adding a region that is being removed keeps it: that removal then ends as one of a count that is not the last.
-  /// @return kInvalidArgument: nullptr, no bytes, or wraps around
+  /// Adds a region. Memory that is added again with the same data, bytes, type and right to write keeps its id, and the
+  /// registrations are counted. Ids are never 0 and never reused. Adding a region that is being removed keeps it: the removal
+  /// then only takes one count away.
+  /// @param access its copier must outlive all uses
+  /// @return kInvalidArgument: nullptr, no bytes, or the range wraps around
   Result<MemoryId> add(const void* data, size_t bytes, MemoryType type, const GpuAccess& access = {}, bool writable = true);
 
   /// Checks that [data, data + bytes) lies in the region and holds it. bytes may be 0.
   /// @return kNotFound: no such region, or one being removed; kInvalidArgument naming range and region
   Result<RegionUse> use(MemoryId id, const void* data, size_t bytes);
-  /// Holds the region. kNotFound as above.
+  /// Holds the region. @return kNotFound: no such region, or one being removed
   Result<RegionUse> use(MemoryId id);
 
-  /// One count less. At the last: withdraws its advertisements, refuses new uses, and waits until nobody holds it.
-  /// @return nullopt: others still count on it. The region, no longer known to anybody: the caller now lets connections forget it
-  /// before the application frees the memory. kNotFound: also while another thread removes the last count. kTimeout: in use until
-  /// the deadline; it is then as it was, without the advertisements.
+  /// Removes one registration of the region. When it was the last one, withdraws the region's advertisements, refuses new uses,
+  /// and waits until nobody holds the region.
+  /// @return nullopt: there are other registrations. The region: the registry no longer knows it, and the caller must make the
+  /// connections forget it before the application frees the memory. kNotFound: no such region, or another thread is removing its
+  /// last registration. kTimeout: the region was in use until the deadline; it stays registered, but its advertisements are gone.
   Result<std::optional<Region>> remove(MemoryId id, Deadline deadline);
-  /// The same without waiting, for callers that drive progress themselves. @return kExhausted: still in use, and closed to new
-  /// uses; ask again, or give up with `remove` and a deadline that has passed, which opens it again.
+  /// Removes without waiting, for callers that drive progress themselves. @return as `remove`; kExhausted instead of kTimeout:
+  /// the region is still in use, and closed to new uses. Try again, or give up: `remove` with a deadline that has passed opens it
+  /// again.
   Result<std::optional<Region>> try_remove(MemoryId id);
 
-  /// A range has one slot for each connection and access, however often it is advertised. @param conn or kAnyConnection
-  /// @param after work of the application's GPU on `stream`, which comes before what peers do with the memory; null: none. It takes the
-  /// place of earlier work on the same stream. The mark's GpuOrder must outlive the registry.
+  /// Advertises a range. It has one slot for each connection and access, however often it is advertised.
+  /// @param conn a connection, or kAnyConnection
   /// @param access default: what the memory allows
-  /// @return kExhausted beyond kMaxAdverts distinct ranges; kInvalidArgument: kReadWrite of memory that may only be read; it and
-  /// kNotFound as `use`
+  /// @param after the application's GPU work on `stream` that must end before peers access the memory; null: none. Replaces
+  /// earlier work on the same stream. The mark's GpuOrder must outlive the registry.
+  /// @return kExhausted: more than kMaxAdverts distinct ranges; kInvalidArgument: kReadWrite of memory that may only be read, or
+  /// the range is not within the region; kNotFound as for `use`
   Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes, std::optional<SlotAccess> access = {},
                                std::unique_ptr<GpuMark> after = nullptr, void* stream = nullptr);
-  /// All that was advertised under an id that came from the wire. @param writes what the peer wants
-  /// @return nullopt: the application's GPU is not done with it yet. kNotFound: no such advertisement for this connection (any more);
-  /// kInvalidArgument: it may be read only; kCuda: that of the GPU's work
+  /// Looks up the whole range that was advertised under an id from the wire. @param writes true: the peer wants to write
+  /// @return nullopt: the application's GPU has not finished its work on the range yet. kNotFound: no such advertisement for this
+  /// connection (any more); kInvalidArgument: the range may only be read; kCuda: the error of the GPU's work
   Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes);
-  /// Withdraws one; what was looked up under it stays held. @return kNotFound: no such advertisement (any more)
+  /// Withdraws an advertisement; ranges that were looked up stay held. @return kNotFound: no such advertisement (any more)
   Status withdraw(const SlotId& slot);
-  /// Withdraws all of a connection alone.
+  /// Withdraws all advertisements that are for this connection alone.
   void forget(ConnId conn);
 
   uint64_t instance() const { return instance_; }
@@ -200,10 +205,10 @@ class MemoryRegistry {
     std::byte* data = nullptr;
     size_t bytes = 0;
     SlotAccess access = SlotAccess::kReadWrite;
-    std::vector<std::pair<void*, std::unique_ptr<GpuMark>>> after = {};  ///< by stream; gone when reached
+    std::vector<std::pair<void*, std::unique_ptr<GpuMark>>> after = {};  ///< by stream; removed once reached
   };
   using RangeKey = std::tuple<uintptr_t, size_t, MemoryType, bool>;
-  /// Of a random number, half of which is as good as all.
+  /// The id is a random number, so half of it is a good hash.
   struct SlotHash {
     size_t operator()(const SlotId& id) const { return id.low; }
   };
@@ -216,7 +221,7 @@ class MemoryRegistry {
 
   const uint64_t instance_;
   mutable Mutex mutex_;
-  CondVar changed_;  ///< a region that a `remove` waits for is held by nobody, or was added again
+  CondVar changed_;  ///< signalled when nobody holds a region any more for which a `remove` waits, or when it was added again
   std::unordered_map<MemoryId, Entry> entries_ TCPX_GUARDED_BY(mutex_);
   std::map<RangeKey, MemoryId> by_range_ TCPX_GUARDED_BY(mutex_);
   std::unordered_map<SlotId, Advert, SlotHash> adverts_ TCPX_GUARDED_BY(mutex_);
@@ -233,9 +238,9 @@ inline const Region& RegionUse::region() const {
 
 inline void RegionUse::release() {
   if (entry_ == nullptr) return;
-  // With the count at 0 a `remove` may erase the entry at once, so nothing of it is touched after the subtraction.
+  // Once the count is 0 a `remove` may erase the entry at once, so nothing of it is touched after the subtraction.
   MemoryRegistry& registry = entry_->registry;
-  // Release: all uses of the memory are over before the removal that reads 0 gives it back.
+  // Release: all uses of the memory are over before the `remove` that reads 0 returns the region.
   if (std::exchange(entry_, nullptr)->uses.fetch_sub(1, std::memory_order_release) == (Entry::kWaited | 1)) registry.wake();
 }
 

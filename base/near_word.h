@@ -26,7 +26,8 @@ inline size_t changes_between(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// The word within two changes, and half of its letters, of `written`, or beginning with it. "": none is.
+/// The word that was probably meant by `written`: the nearest one that differs by at most two changes and at most half of its
+/// letters, or one that begins with `written`. "": none.
 inline std::string near_word(std::string_view written, std::span<const std::string> words) {
   constexpr size_t kMostChanges = 2, kLeastBegin = 3;
   std::string best;

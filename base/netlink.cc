@@ -36,7 +36,7 @@ std::optional<std::span<const std::byte>> netlink_attribute(std::span<const std:
 }
 
 Result<std::span<const std::byte>> netlink_payload(std::span<const std::byte> datagram, uint32_t sequence) {
-  const Status other(Code::kProtocol, kAsk, "no answer to the question");
+  const Status other(Code::kProtocol, kAsk, "the message does not answer the request");
   if (datagram.size() < sizeof(nlmsghdr)) return other;
   const nlmsghdr head = *value_of<nlmsghdr>(datagram.first(sizeof(nlmsghdr)));
   if (head.nlmsg_seq != sequence || head.nlmsg_len < sizeof head || head.nlmsg_len > datagram.size()) return other;

@@ -1,4 +1,4 @@
-// Questions to the kernel over netlink(7).
+// Requests to the kernel over netlink(7).
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ Bytes bytes_of(const T& value) {
   const auto bytes = std::as_bytes(std::span(&value, 1));
   return Bytes(bytes.begin(), bytes.end());
 }
-/// nullopt when `bytes` are not as many as a T has.
+/// Reads a T. nullopt when `bytes` does not have the size of a T.
 template <class T>
 std::optional<T> value_of(std::span<const std::byte> bytes) {
   T value;
@@ -28,15 +28,15 @@ std::optional<T> value_of(std::span<const std::byte> bytes) {
   return value;
 }
 
-/// With padding behind it.
+/// Appends an attribute, with the padding that follows it.
 void append_attribute(Bytes& out, uint16_t type, std::span<const std::byte> payload);
-/// Payload of the first attribute `type`. nullopt when there is none before the end or before one that is malformed.
+/// Payload of the first attribute `type`. nullopt when there is none before the end or before a malformed attribute.
 std::optional<std::span<const std::byte>> netlink_attribute(std::span<const std::byte> attributes, uint16_t type);
-/// Everything behind a message's header, bounded by its own length. An error that the kernel reports; kProtocol when `datagram`
-/// is no answer to message number `sequence`.
+/// Payload of the message in `datagram`, bounded by the length in its header. @return the error that the kernel reports;
+/// kProtocol when `datagram` does not answer message number `sequence`
 Result<std::span<const std::byte>> netlink_payload(std::span<const std::byte> datagram, uint32_t sequence);
 
-/// Sends one message and returns the payload of its answer. Takes a second at most.
+/// Sends one message and returns the payload of the answer. Waits at most a second.
 /// @param protocol NETLINK_...
 Result<Bytes> ask_netlink(int protocol, uint16_t type, std::span<const std::byte> payload);
 

@@ -22,8 +22,8 @@ bool is_own_thread() {
 }
 
 Result<std::thread> start_thread(const char* name, std::function<void()> body) {
-  // A thread inherits the signal mask of its creator. The signals of its own faults are not blocked: the kernel would end the process
-  // all the same, and past every handler.
+  // A thread inherits the signal mask of its creator. The signals of its own faults are not blocked: otherwise the kernel would
+  // end the process without calling any handler.
   sigset_t others, before;
   ::sigfillset(&others);
   for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP}) ::sigdelset(&others, fault);
@@ -42,7 +42,8 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
     error = ENOMEM;
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  // pthread_create says EAGAIN, which means something else elsewhere.
+  // pthread_create returns EAGAIN for a shortage; from other calls EAGAIN means something else, so system_error does not know it
+  // as one.
   if (error == EAGAIN)
     return Status(Code::kExhausted, concat("start thread ", name), "no more threads may be started", Domain::kErrno, error);
   if (error != 0) return system_error(concat("start thread ", name), error);

@@ -8,12 +8,12 @@
 
 namespace tcpx {
 
-/// Runs `body` on a new thread with all signals blocked, save those of its own faults.
-/// @param name at most 15 bytes, for debuggers and `top`.
-/// @return kSystem when no thread can be created.
+/// Runs `body` on a new thread with all signals blocked, except those of its own faults (SIGSEGV and the like).
+/// @param name at most 15 bytes, for debuggers and `top`
+/// @return kExhausted or kSystem when no thread can be created
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
-/// True on a thread that start_thread has made.
+/// True on a thread that start_thread has started.
 bool is_own_thread();
 
 }  // namespace tcpx

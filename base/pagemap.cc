@@ -16,10 +16,10 @@ namespace tcpx {
 namespace {
 
 // Bits of a page's entry: Linux, Documentation/admin-guide/mm/pagemap.rst.
-constexpr uint64_t kPresent = uint64_t{1} << 63, kWriteProtected = uint64_t{1} << 57;  // the latter by a userfaultfd
-// Asked with one call, which takes 12 us.
+constexpr uint64_t kPresent = uint64_t{1} << 63, kWriteProtected = uint64_t{1} << 57;  // write-protected by a userfaultfd
+// Most pages that one call asks for; that many take 12 us.
 constexpr size_t kMostPages = 512;
-// Segments that are looked at one by one.
+// Most segments that are checked one by one.
 constexpr size_t kFewSegments = 4;
 
 uintptr_t page_bytes() {
@@ -35,7 +35,7 @@ Result<std::shared_ptr<const Pagemap>> Pagemap::of(pid_t process) {
   return std::shared_ptr<const Pagemap>(new Pagemap(std::move(file)));
 }
 
-// @param begin, end not the same
+// @param end must be above `begin`
 bool Pagemap::has(uintptr_t begin, uintptr_t end, bool for_writing) const {
   const uint64_t first = begin / page_bytes(), count = (end - 1) / page_bytes() - first + 1;
   std::array<uint64_t, kMostPages> pages;

@@ -1,6 +1,6 @@
-// Pagemap: whether memory of a process, this one or another, answers at once. A page that is there does. One that is not may be brought by
-// somebody who never does so: whoever handles a userfaultfd, serves a file system (FUSE, NFS), or holds the swapped page. The kernel
-// tells which are there (/proc/PID/pagemap), in 1 us for a page and 2 us for 32.
+// Pagemap: tells whether memory of this or another process can be accessed without waiting. A page that is present can. For a
+// page that is not, an access may wait forever: for the handler of a userfaultfd, for the server of a file system (FUSE, NFS), or
+// for the swap device. The kernel tells which pages are present (/proc/PID/pagemap), in 1 us for one page and 2 us for 32.
 #pragma once
 
 #include <sys/types.h>
@@ -14,14 +14,15 @@
 
 namespace tcpx {
 
-/// Any thread. What it says was so a moment ago.
+/// Any thread. An answer describes the state of a moment ago.
 class Pagemap {
  public:
-  /// As long as it lives the process that had this number is asked, and no other one that gets it later.
-  /// @return kExhausted, kSystem: it cannot be asked now, or may not
+  /// Opens the page map of a process. The object stays with that process, even when another process later gets the same number.
+  /// @return kExhausted, kSystem: the page map cannot be opened now, or this process may not open it
   static Result<std::shared_ptr<const Pagemap>> of(pid_t process);
 
-  /// False, too, where looking would take longer than it is worth: segments that lie far from each other.
+  /// True when all pages of the segments' sources (targets) are present, and the targets not write-protected by a userfaultfd.
+  /// Also false when checking would take too long, as for many segments that are far from each other.
   bool has_sources(std::span<const CopySegment> segments) const;
   bool has_targets(std::span<const CopySegment> segments) const;
 

@@ -9,7 +9,7 @@
 namespace tcpx {
 
 std::optional<std::string> find_pci_path(const std::string& bus_id, const std::string& root) {
-  // An id is a single path component: "" would be the folder itself, and one with a slash would lead elsewhere.
+  // An id is a single path component: "" would name the folder itself, and an id with a slash would lead elsewhere.
   if (bus_id.empty() || bus_id.find('/') != std::string::npos) return std::nullopt;
   std::string name = bus_id;
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

@@ -1,4 +1,4 @@
-// Facts of sysfs about a PCI device. `root` is prepended to every path, for trees that are not this machine's.
+// Reads facts about PCI devices from sysfs. `root` is prepended to every path, so that tests can use a tree of their own.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,7 @@
 
 namespace tcpx {
 
-/// Location of the device `bus_id`: the resolved path of /sys/bus/pci/devices/<bus_id> below `root`, for instance
+/// Location of the device `bus_id`: the resolved path of /sys/bus/pci/devices/<bus_id> below `root`, for example
 /// "/sys/devices/pci0000:00/0000:00:02.0/0000:03:00.0". Letters in `bus_id` may be upper case. nullopt when there is no such
 /// device.
 std::optional<std::string> find_pci_path(const std::string& bus_id, const std::string& root = "");

@@ -1,4 +1,4 @@
-// Unpredictable random numbers: ids that grant access, cookies.
+// Unpredictable random numbers, for ids that grant access and for cookies.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace tcpx {
 
-/// Fills `bytes` from the kernel's generator (getrandom(2)). Any number of them reveals nothing about the others.
-/// @return kSystem; `bytes` must not be used then
+/// Fills `bytes` from the kernel's generator (getrandom(2)). Knowing some of the bytes reveals nothing about the others.
+/// @return kSystem; the caller must not use `bytes` then
 Status fill_random(std::span<std::byte> bytes);
 
 /// One unpredictable number, never 0.

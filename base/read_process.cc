@@ -10,8 +10,8 @@
 namespace tcpx {
 namespace {
 
-// The effective capabilities of the calling thread: the C library has no call for them, and a library for these two is one more to
-// install.
+// Drops CAP_SYS_PTRACE from the effective capabilities of the calling thread. The C library has no function for that, and libcap
+// would be one more library to install.
 class TracingRight {
  public:
   TracingRight() {

@@ -1,4 +1,4 @@
-// Reading the memory of another process, as a user who may trace it and with no more rights than that.
+// Reads the memory of another process with the rights of the user who may trace it, and without privileges.
 #pragma once
 
 #include <sys/types.h>
@@ -8,12 +8,13 @@
 
 namespace tcpx {
 
-/// As process_vm_readv(2), but without CAP_SYS_PTRACE, which the calling thread has again afterwards: with it a process is read that
-/// was a peer of this user and has started a program of another one since (number and pidfd of a process survive exec).
+/// Like process_vm_readv(2), but without CAP_SYS_PTRACE; the calling thread has the capability again afterwards. With the
+/// capability it could read a process that was a peer of the same user and has since started another user's program (a process
+/// keeps its number and pidfd across exec).
 /// @return bytes copied; -1 with errno
 ssize_t read_process(pid_t process, std::span<const iovec> to, std::span<const iovec> from);
 
-/// The calling thread goes without that right for good, which saves giving it up for each call. Its process keeps it.
+/// Drops CAP_SYS_PTRACE for the calling thread for good, which saves dropping it in each call. Other threads keep it.
 void forgo_tracing_right();
 
 }  // namespace tcpx

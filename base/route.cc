@@ -47,7 +47,7 @@ Result<Route> find_route(const SocketAddress& target, const SocketAddress* sourc
   head.rtm_family = static_cast<uint8_t>(target.family());
   head.rtm_dst_len = target.family() == AF_INET ? 32 : 128;
   head.rtm_src_len = source != nullptr ? head.rtm_dst_len : 0;
-  // Without this flag the kernel makes up an IPv4 route by the interface where there is none.
+  // Without this flag the kernel makes up an IPv4 route over the interface when there is none.
   const bool entry_itself = !through.empty() && target.family() == AF_INET;
   if (entry_itself) head.rtm_flags = RTM_F_FIB_MATCH;
   Bytes question = bytes_of(head);
@@ -66,11 +66,11 @@ Result<Route> find_route(const SocketAddress& target, const SocketAddress* sourc
   const auto index = out ? value_of<uint32_t>(*out) : std::nullopt;
   char name[IF_NAMESIZE] = {};
   if (index) ::if_indextoname(*index, name);
-  // An entry with several next hops names no interface, and was found by the one that was asked for.
+  // A routing entry with several next hops names no interface; it was found because one of them uses the requested interface.
   Route route{.interface = !index && entry_itself ? through : name,
               .source = from ? host_of(*from) : "",
               .local = head.rtm_type == RTN_LOCAL};
-  // Of IPv6 routes the kernel only prefers those by the interface.
+  // For IPv6 the kernel only prefers routes over the interface, and may return another one.
   if (!through.empty() && route.interface != through) return system_error(kAskForRoute, ENETUNREACH);
   return route;
 }

@@ -8,21 +8,22 @@
 
 namespace tcpx {
 
-/// The kernel's way to an address.
+/// The kernel's route to an address.
 struct Route {
   std::string interface;
-  std::string source;  ///< address it would send from
-  bool local = false;  ///< the address is one of this machine
+  std::string source;  ///< source address that the kernel would choose
+  bool local = false;  ///< the target is an address of this machine
 };
 
-/// The way that a packet to `target` would go, from `source` when given.
-/// @param through of the routes by this interface alone, whichever the kernel prefers; "" for all. Other addresses of this machine
-/// are no longer `local` then: they are looked for where the interface leads.
+/// Finds the route of a packet to `target`, from `source` when given.
+/// @param through considers only routes over this interface; "" for all. Other addresses of this machine are then not `local`:
+/// they are looked for where the interface leads.
 /// @return kPeerGone when there is no route
 Result<Route> find_route(const SocketAddress& target, const SocketAddress* source, const std::string& through = {});
 
-/// Pure: whether a socket must be bound to `nic` in order to leave by it, because it leads to the target but is not the kernel's choice.
-/// @param usual the kernel's way to the target; `through`: its way by `nic`
+/// True when a socket must be bound to `nic` for its packets to leave there: the NIC leads to the target, but the kernel would
+/// choose another one. Pure.
+/// @param usual the kernel's route to the target. @param through its route over `nic`
 bool must_bind(const std::string& nic, const Result<Route>& usual, const Result<Route>& through);
 
 }  // namespace tcpx

@@ -9,7 +9,7 @@
 namespace tcpx {
 namespace {
 
-// Copies at once, where the host can address everything.
+// Copies within `submit`; for memory that the host can address.
 class HostSegmentCopier final : public SegmentCopier {
  public:
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {

@@ -10,8 +10,8 @@
 
 namespace tcpx {
 
-/// `bytes` bytes (0 is allowed) from `from` to `to`. Each address is memory that the device reaches, mapped pinned host memory
-/// (MemoryOps::allocate_mapped), or, where host memory stands in, any. Any alignment.
+/// Copies `bytes` bytes (0 is allowed) from `from` to `to`. Each address is in memory that the device reaches or in mapped pinned
+/// host memory (MemoryOps::allocate_mapped); when host memory stands in, it may be any host address. Any alignment.
 struct CopySegment {
   std::byte* to;
   const std::byte* from;
@@ -30,15 +30,15 @@ class SegmentCopier {
   /// Waits for copies in flight.
   virtual ~SegmentCopier() = default;
 
-  /// Starts all copies and returns; the span may be reused at once, the memory must stay until the ticket is done. No segment
-  /// in flight may write bytes that another one reads or writes.
+  /// Starts all copies and returns. The span may be reused at once; the memory must stay valid until the ticket is done. No
+  /// segment in flight may write bytes that another one reads or writes.
   /// @param segments at most kMaxCopySegments
   /// @return kExhausted, before anything is started, when too much is in flight: query the oldest ticket and try again.
   /// kInvalidArgument: too many segments. kCuda with the native code; sticks. After an error no copy is running any more.
   virtual Result<CopyTicket> submit(std::span<const CopySegment> segments) = 0;
 
-  /// True when every byte of that ticket is in place, visible to the host and to kernels launched later. Tickets finish in order
-  /// of submission.
+  /// True when every byte of that ticket is in place, visible to the host and to kernels launched later. Tickets finish in the
+  /// order of submission.
   virtual Result<bool> query(CopyTicket ticket) = 0;
 };
 

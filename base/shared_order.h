@@ -1,6 +1,7 @@
-// Marks for the thread checker, which does not know that two mappings are one memory, and sees no order between what one end did
-// before it wrote to shared memory and what the other does after it has read that. All memory shares one mark: the checker only
-// has to know of more order, not of less. Nothing without the checker.
+// Annotations for ThreadSanitizer. It does not know that two mappings are the same memory, so it sees no order between what one
+// end does before it writes to shared memory and what the other end does after it has read that. All shared memory uses one
+// annotation: that may make ThreadSanitizer assume more order than there is, but never less. Without ThreadSanitizer the
+// functions do nothing.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
@@ -11,11 +12,11 @@ namespace tcpx {
 
 #if defined(__SANITIZE_THREAD__)
 inline char shared_order_mark;
-/// Before the store that tells the other end.
+/// Call before the store that tells the other end.
 inline void tell_written() {
   __tsan_release(&shared_order_mark);
 }
-/// After the load that says so.
+/// Call after the load that sees that store.
 inline void tell_read() {
   __tsan_acquire(&shared_order_mark);
 }

@@ -12,7 +12,7 @@
 namespace tcpx {
 namespace {
 
-// Wake-ups taken at one look, so that a peer that never stops sending them holds up nobody.
+// Most reads of the socket in one call, so that a peer that never stops sending wake-ups holds up nobody.
 constexpr int kMaxReadsOfSocket = 4;
 
 Status broken() {
@@ -43,17 +43,18 @@ void SharedStream::end() {
   wake(kWakeForBytes);
 }
 
-// The wish stays until the sleeper has woken: a byte that somebody else takes in between must not be the last one.
+// `reader_wants` stays set until the sleeper has woken: another thread may take this byte from the socket, and then a further
+// change must send another one.
 void SharedStream::wake(uint32_t what) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if ((out_.reader_wants.load(std::memory_order_relaxed) & what) == 0 || !socket_) return;
   const char byte = 0;
-  // A socket that is full wakes the sleeper, too.
+  // A failed send is ignored: when the socket is full, its bytes wake the sleeper.
   (void)::send(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 Result<size_t> SharedStream::read(std::span<std::byte> room) {
-  const bool ended = gone_ || in_.ended.load(std::memory_order_acquire) != 0;  // asked first: then all before it is there
+  const bool ended = gone_ || in_.ended.load(std::memory_order_acquire) != 0;  // before `written`, so that all bytes are seen
   const uint64_t held = in_.written.load(std::memory_order_acquire) - read_;
   if (held > SharedRing::kBytes) return broken();
   if (held == 0 && ended) return Status(Code::kPeerGone, "read shared ring", "connection closed by the peer");

@@ -22,14 +22,14 @@ namespace {
 // Most resolver queries that may be unanswered at a time. Each holds a thread, which cannot be stopped.
 constexpr int kMaxUnanswered = 16;
 std::atomic<int> unanswered{0};
-// Patience with each of several names: another one may lead to the peer as well.
+// How long each of several names may take: another name may lead to the peer as well.
 constexpr Duration kNameTime = std::chrono::seconds(3);
 
 std::string without_brackets(const std::string& host) {
   return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
 }
 
-// State shared by a thread that asks and the one that waits for it; the last to release it deletes it.
+// State shared by the thread that asks the resolver and the one that waits for it; the last to release it deletes it.
 struct Question {
   Mutex mutex;
   CondVar answered;
@@ -144,7 +144,7 @@ bool is_numeric(const std::string& host) {
 
 namespace {
 
-// The addresses of one host, asked for on a thread of its own when that is a name.
+// Resolves one host; a name is resolved on a thread of its own.
 Result<std::vector<SocketAddress>> ask_for(const std::string& host, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop) {
   if (is_numeric(host)) return resolve(host, port);
@@ -160,7 +160,7 @@ Result<std::vector<SocketAddress>> ask_for(const std::string& host, uint16_t por
     Result<std::vector<SocketAddress>> answer = Status(Code::kExhausted, "resolve host", "out of memory");
     try {
       answer = resolve(host, port);
-    } catch (const std::bad_alloc&) {  // logged already
+    } catch (const std::bad_alloc&) {  // `answer` says so already
     }
     {
       const MutexLock lock(question->mutex);

@@ -27,11 +27,11 @@ class SocketAddress {
   SocketAddress with_port(uint16_t port) const;
   const sockaddr* get() const { return &storage_.generic; }
   socklen_t length() const;
-  /// "10.0.0.1:80" or "[fe80::1]:80". An IPv4 peer of an IPv6 socket (::ffff:10.0.0.1) is written as the IPv4 address it is.
+  /// "10.0.0.1:80" or "[fe80::1]:80". An IPv4 peer of an IPv6 socket (::ffff:10.0.0.1) is written as an IPv4 address.
   std::string to_string() const;
   /// The address without the port.
   std::string host() const;
-  /// 127.0.0.0/8 or ::1: leads to no other host.
+  /// True for 127.0.0.0/8 and ::1, which lead to no other host.
   bool is_loopback() const;
 
  private:
@@ -44,26 +44,28 @@ class SocketAddress {
   } storage_{};
 };
 
-/// Whether it is an address, not a name.
+/// True for an IPv4 or IPv6 address, false for a name.
 bool is_numeric(const std::string& host);
 
-/// Host name, IPv4 or IPv6 address (brackets allowed) -> addresses to try in order. kNotFound with the resolver's text.
+/// Resolves a host name, or an IPv4 or IPv6 address (brackets allowed), to addresses to try in order.
+/// @return kNotFound with the resolver's text
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port);
 
-/// The hosts of one peer that a text may name.
+/// Most hosts of one peer that a text may name, and most bytes of each.
 inline constexpr size_t kMostHosts = 8;
 inline constexpr size_t kMaxHostBytes = 255;
 
-/// "10.0.0.1,fd00::1" -> its hosts, addresses or names, in their order. kInvalidArgument: none, too many, an empty or too long one
+/// Splits a list such as "10.0.0.1,fd00::1" into its hosts, addresses or names, in their order.
+/// @return kInvalidArgument: too many hosts, or one that is empty or too long
 Result<std::vector<std::string>> split_hosts(const std::string& hosts);
-/// The text of these hosts.
+/// Joins hosts into a list separated by commas.
 std::string join_hosts(const std::vector<std::string>& hosts);
 
-/// All addresses of hosts separated by commas, within a deadline: a resolver that does not answer is abandoned, on a thread that ends
-/// with its answer. Of several hosts one that has no address is left out, and none is waited for longer than 3 s.
+/// Resolves hosts separated by commas to all their addresses, within a deadline. A resolver that does not answer is abandoned;
+/// its thread ends when it answers. With several hosts, a host without an address is left out, and each may take at most 3 s.
 /// @param stop ends the wait early; may be null
-/// @return as above for the first that fails, when all do; kTimeout at the deadline; kCancelled when stopped; kExhausted when too many
-/// answers are outstanding
+/// @return the error of the first host when all fail: kNotFound; kTimeout at the deadline; kCancelled when stopped; kExhausted
+/// when too many answers are outstanding
 Result<std::vector<SocketAddress>> resolve(const std::string& hosts, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop);
 

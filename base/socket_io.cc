@@ -22,7 +22,7 @@ bool is_peer_loss(int error_number) {
     case ECONNREFUSED:
     case ECONNRESET:
     case ECONNABORTED:
-    case ENOTCONN:  // asked for the other end's address after its reset
+    case ENOTCONN:  // getpeername after the other end has reset the connection
     case EPIPE:
     case EHOSTUNREACH:
     case ENETUNREACH:
@@ -33,14 +33,14 @@ bool is_peer_loss(int error_number) {
   }
 }
 
-// Something that the kernel hands out, to this process or on this machine, is used up.
+// True when a resource that the kernel gives to this process or this machine is used up.
 bool is_used_up(int error_number) {
   switch (error_number) {
     case EMFILE:  // descriptors of the process
-    case ENFILE:  // of the machine
+    case ENFILE:  // descriptors of the machine
     case ENOMEM:
     case ENOBUFS:
-    case ENOSPC:  // what may be watched with epoll
+    case ENOSPC:  // watches of epoll
       return true;
     default:
       return false;
@@ -52,8 +52,8 @@ Code code_of(int error_number) {
   return is_peer_loss(error_number) ? Code::kPeerGone : Code::kSystem;
 }
 
-// A connect has found no local address: none with a free port, or none at all that leads there, which IPv6 tells alike. Datagrams
-// have ports of their own, so that they can tell.
+// Tells why a connect has found no local address: true when no port is free, false when no address leads to the target. IPv6
+// reports both alike. Datagrams have ports of their own, so connecting a datagram socket shows whether an address leads there.
 bool are_ports_used_up(const SocketAddress& target) {
   const UniqueFd probe(::socket(target.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   return probe && ::connect(probe.get(), target.get(), target.length()) == 0;
@@ -117,8 +117,9 @@ bool is_taken(const Status& status) {
   return status.native() == EADDRINUSE || status.native() == EACCES;
 }
 
-// Processes that start together, and the listeners of one process, begin at different ports, or each would try all those taken
-// before it. Of two that bind the same port only one can listen: the other continues with a new socket, as after a failed bind.
+// Listens on a free port of the range, starting at a random one. If all processes began at the same port, each would try all
+// ports that others have taken. Of two sockets bound to the same port only one can listen; the other call continues with a new
+// socket, as after a failed bind.
 Result<UniqueFd> listen_within(const ListeningPorts& ports, const SocketAddress& address, int backlog) {
   const uint32_t count = ports.range.count();
   uint32_t start = 0;
@@ -181,7 +182,8 @@ Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress
       ::setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(), static_cast<socklen_t>(device.size() + 1)) != 0)
     return system_error(concat("bind to ", device), errno);
   if (source != nullptr) {
-    // One exclusive port per socket would soon use them all up: connect chooses one that is free for this peer address.
+    // With this option `connect` chooses a port that is free for this peer address. Without it each socket would take a port for
+    // itself, and soon none would be left.
     TCPX_RETURN_IF_ERROR(set_option(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, "IP_BIND_ADDRESS_NO_PORT"));
     const SocketAddress local = source->with_port(0);
     if (::bind(fd.get(), local.get(), local.length()) != 0) return system_error(concat("bind ", local.to_string()), errno);
@@ -250,7 +252,8 @@ Duration round_trip_of(int fd) {
   return std::chrono::microseconds(info.tcpi_rtt);
 }
 
-// Of the probes sent once a second the last one must find the path back, and its answer needs a second at most.
+// After the silence, the last of the probes, which are sent once a second, must find the path working again. Its answer takes at
+// most a second.
 KeepAlive keep_alive_for(Duration silence) {
   using std::chrono::seconds;
   const seconds whole = std::chrono::ceil<seconds>(silence);

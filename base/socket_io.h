@@ -1,4 +1,5 @@
-// Blocking TCP with a deadline on every step. For set-up traffic (bootstrap, handshakes); payload has its own event loop.
+// Blocking TCP calls with a deadline for every step. They are for set-up traffic (bootstrap, handshakes); payload has its own
+// event loop.
 //
 // All sockets made here are non-blocking and close-on-exec, and belong to the process that created them: a forked child does
 // not hold them (base/fork.h). Sends never raise SIGPIPE. A `stop` flag, which may be null, ends a wait early with kCancelled
@@ -18,16 +19,18 @@
 namespace tcpx {
 
 /// Status for the errno of a failed system call. @return kExhausted: this process or machine is out of descriptors, memory or
-/// buffers; kPeerGone: the other end is; else kSystem
+/// buffers; kPeerGone: the other end is gone or unreachable; otherwise kSystem
 Status system_error(std::string operation, int error_number);
-/// The same for a connection that ends by the error: a shortage is kSystem, because kExhausted tells users of it to ask again.
+/// Status for an errno that ends a connection. Here a shortage is kSystem, because kExhausted tells users of a connection to try
+/// again.
 Status stream_error(std::string operation, int error_number);
-/// This process or machine is out of something. Any other kExhausted says that a queue of ours or the peer is full, or that the
-/// peer has reported its own shortage: room may come back soon.
+/// True when this process or machine is out of a resource. Any other kExhausted says that a queue of this library or the peer is
+/// full, or that the peer has reported its own shortage: room may come back soon.
 bool is_shortage(const Status& status);
 
-/// Listening socket on `address`. An IPv6 wildcard also takes IPv4. Port 0: any free one of those that the user has opened
-/// (base/port_range.h), else one the kernel picks. An explicit port is used even when it is not one of them, with a notice.
+/// Makes a listening socket on `address`. An IPv6 wildcard also takes IPv4. With port 0 it uses any free port that the user has
+/// opened (base/port_range.h), or without such a setting one that the kernel picks. An explicit port is used even when it is not
+/// one of the opened ports, with a notice in the log.
 /// @return kBadConfig when the variables that open ports are malformed; kExhausted when none of the opened ports is free
 Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog);
 /// Takes a pending connection. Without one the result is empty and errno is that of accept(2).
@@ -39,28 +42,28 @@ Result<SocketAddress> peer_address(int fd);
 /// @return kPeerGone when refused or unreachable, kTimeout at the deadline; kExhausted, also when no local port is free.
 Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source = nullptr,
                              const std::atomic<bool>* stop = nullptr);
-/// The same in two steps: the first does not wait, the second asks for the result once the socket is writable.
-/// @param device network interface that the socket is bound to: nothing leaves or arrives by another; "" for none. Linux before 5.7
-/// refuses it to ordinary users (EPERM).
+/// Connects in two steps: `begin_connect` does not wait; `end_connect` returns the result once the socket is writable.
+/// @param device network interface to which the socket is bound, so that no data leaves or arrives over another; "" for none.
+/// Linux before 5.7 refuses it to ordinary users (EPERM).
 Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress* source = nullptr,
                                const std::string& device = {});
 Status end_connect(int fd, const SocketAddress& address);
 
-/// Moves exactly `data.size()` bytes. kPeerGone when the connection ends early, kTimeout at the deadline.
+/// Sends or receives exactly `data.size()` bytes. @return kPeerGone when the connection ends early; kTimeout at the deadline
 Status send_all(int fd, std::span<const std::byte> data, Deadline deadline, const std::atomic<bool>* stop = nullptr);
 Status recv_all(int fd, std::span<std::byte> data, Deadline deadline);
 
 /// Waits until `fd` has one of `events` (poll(2)) or the deadline passes.
 Status wait_for(int fd, short events, Deadline deadline, const std::atomic<bool>* stop = nullptr);
 
-/// Interval at which waits look at `stop` again: a flag set between the check and the wait wakes nobody.
+/// Interval at which waits check `stop` again, because setting the flag wakes no thread.
 inline constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
 
 Status set_no_delay(int fd);
-/// The socket takes no more once it holds `bytes` that it may not send yet (TCP_NOTSENT_LOWAT), however long its buffer is.
+/// Makes the socket accept no more data once it holds `bytes` unsent bytes (TCP_NOTSENT_LOWAT), however large its buffer is.
 Status limit_unsent(int fd, int bytes);
 
-/// Smoothed round-trip time of a connected TCP socket, as the kernel has measured it so far; zero where it does not tell.
+/// Smoothed round-trip time of a connected TCP socket, as the kernel has measured it so far; zero when it is unknown.
 Duration round_trip_of(int fd);
 
 /// TCP keep-alive: the kernel probes the host of an idle peer after `idle` of silence, then every `interval`. After `probes`
@@ -70,8 +73,9 @@ struct KeepAlive {
   std::chrono::seconds interval;
   int probes;
 };
-/// Pure: outlasts a path that gives no answer for `silence`, at most two minutes, whenever that begins, and ends the connection at most
-/// 12 s later. TCP_USER_TIMEOUT would not do: it also ends a connection whose peer answers but takes no data.
+/// Chooses the keep-alive times for a connection. Pure. The connection survives when the path is silent for `silence` (at most
+/// two minutes), whenever that begins, and ends at most 12 s after that time. TCP_USER_TIMEOUT is not suitable: it also ends a
+/// connection whose peer answers but takes no data.
 KeepAlive keep_alive_for(Duration silence);
 /// Lets the kernel detect that the host at the other end of an idle connection vanished silently.
 Status set_keep_alive(int fd, const KeepAlive& keep_alive);

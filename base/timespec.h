@@ -8,7 +8,8 @@
 
 namespace tcpx {
 
-/// @param span not negative. As a point in time of CLOCK_MONOTONIC: the time since the epoch of Clock::steady()
+/// Converts a time span. For a point in time of CLOCK_MONOTONIC, pass the time since the epoch of Clock::steady().
+/// @param span not negative
 inline timespec to_timespec(Duration span) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(span);
   return {.tv_sec = seconds.count(), .tv_nsec = static_cast<long>((span - seconds).count())};

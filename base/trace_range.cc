@@ -1,7 +1,7 @@
 #include "base/trace_range.h"
 
 #ifdef TCPX_HAVE_NVTX
-// Headers alone: the profiler brings the rest and is looked for at the first call.
+// NVTX consists of headers only: the profiler provides the rest, and is looked for at the first call.
 #include <nvtx3/nvToolsExt.h>
 #endif
 

@@ -1,5 +1,5 @@
-// TraceRange: a named stretch of time for profilers such as Nsight Systems, over NVTX, in a domain "tcpx". Without NVTX in the
-// build it does nothing; without a listening profiler it costs a few nanoseconds.
+// TraceRange: a named span of time for profilers such as Nsight Systems, over NVTX, in the domain "tcpx". In a build without NVTX
+// it does nothing; when no profiler listens it costs a few nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace tcpx {
 class TraceRange {
  public:
   TraceRange() = default;
-  /// Begins now. @param name must stay valid until the call returns
-  /// @param bytes shown beside it
+  /// Begins the range now. @param name must stay valid until the call returns
+  /// @param bytes size that the profiler shows with the name
   TraceRange(const char* name, uint64_t bytes);
   ~TraceRange() { end(); }
   TraceRange(TraceRange&& other) noexcept : id_(std::exchange(other.id_, 0)) {}
@@ -22,7 +22,7 @@ class TraceRange {
     return *this;
   }
 
-  /// Ends now; no effect when it has ended already.
+  /// Ends the range now; has no effect when it has ended already.
   void end();
   /// True when a profiler is listening to this range.
   bool is_seen() const { return id_ != 0; }

@@ -1,4 +1,5 @@
-// Owners of a file descriptor: UniqueFd of one that is this process' own, ForeignFd of one that another process has a hand in.
+// Owners of file descriptors: UniqueFd for a descriptor that only this process uses, ForeignFd for one whose file another process
+// controls.
 #pragma once
 
 #include <unistd.h>
@@ -9,7 +10,7 @@
 
 namespace tcpx {
 
-/// @tparam Close closes a number that is valid
+/// Owns a descriptor; movable. @tparam Close closes a valid descriptor
 template <void (*Close)(int)>
 class OwnedFd {
  public:
@@ -44,18 +45,19 @@ inline void close_here(int fd) {
   ::close(fd);
 }
 
-/// Closes it on a thread that nobody waits for (base/foreign_fd.cc).
+/// Closes the descriptor on a thread for which nobody waits (base/foreign_fd.cc).
 void close_elsewhere(int fd);
 
 using UniqueFd = OwnedFd<close_here>;
 
-/// A descriptor that another process has passed, or a Unix socket, in which some may wait unread. Its last close takes as long as
-/// that process likes: a TCP socket with unsent data and SO_LINGER holds up its closer for an hour, a file of FUSE for ever. So it is
-/// closed elsewhere, and nothing else is asked of it that the file behind it answers (fstat is).
+/// A descriptor that another process has passed, or a Unix socket, in which passed descriptors may wait unread. The other process
+/// decides how long its last close takes: a TCP socket with unsent data and SO_LINGER can block the closing thread for an hour, a
+/// file of FUSE forever. So it is closed on another thread. No other call whose answer comes from the file itself, such as fstat,
+/// may be made on it.
 using ForeignFd = OwnedFd<close_elsewhere>;
 
-/// True while all threads that close foreign descriptors have been held up for a while. Who would take more of them, of anybody,
-/// does without: what can be held that way stays bounded.
+/// True while all threads that close foreign descriptors have been blocked for a while. Callers then take no more foreign
+/// descriptors from any process, so that the number of blocked ones stays bounded.
 bool foreign_closes_hang();
 
 }  // namespace tcpx

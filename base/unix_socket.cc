@@ -17,7 +17,7 @@ namespace tcpx {
 namespace {
 
 constexpr size_t kMaxNameBytes = 100;
-// As many as the kernel passes in one message (SCM_MAX_FD).
+// Most descriptors that the kernel passes in one message (SCM_MAX_FD).
 constexpr size_t kDescriptorRoom = 253;
 
 struct AbstractAddress {
@@ -45,7 +45,7 @@ Result<ForeignFd> make_socket() {
   return fd;
 }
 
-// All of the message's descriptors are this process' from now on. @return it, if there is but one
+// Takes ownership of all descriptors of the message. @return the descriptor if there is exactly one; the others are closed
 ForeignFd only_descriptor(msghdr& message) {
   ForeignFd only;
   size_t count = 0;
@@ -94,7 +94,7 @@ Result<ForeignFd> connect_unix(std::string_view name) {
   do rc = ::connect(fd.get(), address.get(), address.length);
   while (rc != 0 && errno == EINTR);
   if (rc == 0) return fd;
-  if (errno == EAGAIN) return Status(Code::kExhausted, "connect to Unix socket", "too many wait to be let in");
+  if (errno == EAGAIN) return Status(Code::kExhausted, "connect to Unix socket", "the listener's backlog is full");
   return system_error("connect to Unix socket", errno);
 }
 
@@ -130,7 +130,8 @@ Status send_descriptor(int socket, std::span<const std::byte> data, int descript
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
     return Status(Code::kExhausted, "pass descriptor", "the peer does not read");
   if (n < 0) return system_error("pass descriptor", errno);
-  if (static_cast<size_t>(n) != data.size()) return Status(Code::kExhausted, "pass descriptor", "no room for what goes with it");
+  if (static_cast<size_t>(n) != data.size())
+    return Status(Code::kExhausted, "pass descriptor", "no room for the bytes that go with it");
   return Status::ok();
 }
 
@@ -149,7 +150,7 @@ Result<ReceivedBytes> receive_descriptor(int socket, std::span<std::byte> room) 
   if (n < 0) return system_error("read Unix socket", errno);
   ForeignFd descriptor = only_descriptor(message);
   if (n == 0) return Status(Code::kPeerGone, "read Unix socket", "connection closed by the peer");
-  // There is room for as many as the kernel passes, so that only a full table of descriptors cuts them.
+  // There is room for as many descriptors as the kernel passes, so the list is cut only when this process has no free descriptor.
   return ReceivedBytes{
       .bytes = static_cast<size_t>(n), .descriptor = std::move(descriptor), .lost = (message.msg_flags & MSG_CTRUNC) != 0};
 }

@@ -12,7 +12,7 @@
 namespace tcpx {
 namespace {
 
-// Of one group, in whole cores. @param folder where its files are
+// The limit of one control group in whole cores, rounded up. nullopt: no limit. @param folder that contains the group's files
 std::optional<uint64_t> quota_of(const std::string& folder) {
   std::optional<uint64_t> quota, period;
   if (const auto both = text_of_file(folder + "/cpu.max")) {
@@ -39,7 +39,7 @@ uint64_t quota(const std::string& root) {
 
 uint32_t count_usable_cores(const std::string& root) {
   cpu_set_t allowed;
-  // It fails where the kernel knows more cores than the set has room for.
+  // The call fails when the kernel knows more cores than the set has room for.
   const bool known = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0;
   const uint64_t cores = known ? static_cast<uint64_t>(CPU_COUNT(&allowed)) : std::thread::hardware_concurrency();
   return static_cast<uint32_t>(std::clamp<uint64_t>(quota(root), 1, std::max<uint64_t>(cores, 1)));

@@ -1,6 +1,6 @@
-// Cores that this process may use: those it may run on (sched_getaffinity), and no more than its control groups give it time on
-// (cpu.max of version 2, cpu.cfs_quota_us of version 1). A container on a large machine has a few, and threads for all of the
-// machine's would be in each other's way.
+// Number of cores that this process may use: those on which it may run (sched_getaffinity), but no more than the CPU time that
+// its control groups allow (cpu.max of version 2, cpu.cfs_quota_us of version 1). A container on a large machine may use only a
+// few, and a thread for each of the machine's cores would slow down the others.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace tcpx {
 
-/// At least 1. Asked of the system once in a process's life: the answer takes as long as a dozen files are read.
+/// Number of usable cores, at least 1. Determined once in a process, because that reads a dozen files.
 uint32_t usable_cores();
 
-/// The same, now. @param root prepended to /proc and /sys
+/// Determines the number anew. @param root prepended to /proc and /sys
 uint32_t count_usable_cores(const std::string& root = "");
 
 }  // namespace tcpx

@@ -1,4 +1,4 @@
-// Memory that this process may use: the machine's, or less where a control group (a container) bounds it.
+// Memory that this process may use: the machine's, or less when a control group (a container) limits it.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace tcpx {
 
-/// Asked once for the process, in bytes.
+/// Usable memory in bytes. Determined once in a process.
 uint64_t usable_memory();
-/// @param root in front of the files of the control groups; for tests
+/// Determines it anew. @param root prepended to the paths of the control groups, for tests
 uint64_t count_usable_memory(const std::string& root = "");
 
 }  // namespace tcpx

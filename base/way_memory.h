@@ -1,4 +1,4 @@
-// Which ways to a peer have lately led nowhere, so that the first connection alone pays for finding out.
+// WayMemory: remembers which ways to a peer have lately led nowhere, so that only the first connection pays for finding out.
 #pragma once
 
 #include <chrono>
@@ -13,21 +13,21 @@ namespace tcpx {
 
 /// A way is a text that names an address, and the device by which it is reached if that is fixed. Any thread.
 ///
-/// An address that has answered before may lose a packet: being silent once only ends its good name. A way that is silent without one
-/// is believed to lead nowhere, until it answers or kRemembered has passed. So a network that has changed is noticed, too.
+/// A way that has answered before may lose a packet: being silent once only makes it unknown again. An unknown way that is silent
+/// is taken to lead nowhere until it answers or kRemembered has passed, so a change of the network is noticed.
 class WayMemory {
  public:
   static constexpr Duration kRemembered = std::chrono::minutes(10);
-  /// The way that was told of the longest ago is forgotten for a new one.
+  /// Most ways that are remembered. The one reported longest ago is forgotten for a new one.
   static constexpr size_t kMostWays = 256;
 
   explicit WayMemory(const Clock& clock = Clock::steady()) : clock_(clock) {}
-  /// What all connections of this process share. It does not tell the network namespaces of threads apart: there, an address may be
-  /// tried last although it leads to somebody.
+  /// The memory that all connections of this process share. It does not distinguish the network namespaces of threads, so with
+  /// several of them an address may be tried last although it leads to a peer.
   static WayMemory& of_process();
 
   void has_answered(const std::string& way);
-  /// It had its time, and another way has answered instead.
+  /// Call when the way had enough time to answer, but another way has answered instead.
   void was_silent(const std::string& way);
   bool leads_nowhere(const std::string& way) const;
 

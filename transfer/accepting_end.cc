@@ -8,7 +8,7 @@
 namespace tcpx {
 namespace {
 
-// One for each device, and one more for a network that was away.
+// One round for each device, and one more in case the network was down for a while.
 constexpr size_t kMaxRounds = kMaxChannels + 1;
 
 class AcceptingEnd : public PairingEnd {
@@ -46,7 +46,7 @@ class AcceptingEnd : public PairingEnd {
     return Status::ok();
   }
 
-  // Once a connect has been answered, its accept takes a moment.
+  // An accept may complete a moment after its connect.
   bool waits_for_comms() {
     if (comms_->all_answered()) return false;
     if (!made_there_) return true;
@@ -108,11 +108,11 @@ class AcceptingEnd : public PairingEnd {
   }
 
   size_t rounds_ = 1;
-  std::vector<size_t> round_;  // channels; over when there are none
+  std::vector<size_t> round_;  // the channels of this round; the pairing is over when there are none
   std::optional<AcceptingComms> comms_;
-  std::optional<Mask> made_there_;  // as the peer has said, with `again_`
+  std::optional<Mask> made_there_;  // the channels that the peer has made; set together with `again_`
   Mask again_ = 0, accepted_ = 0;
-  std::optional<Deadline> late_;    // for accepts of what the peer has made
+  std::optional<Deadline> late_;  // how long to wait for accepts of channels that the peer has made
 };
 
 }  // namespace

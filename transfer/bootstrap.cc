@@ -23,13 +23,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kBacklog = 4096;  // net.core.somaxconn may be less
-// A client that has been silent for so long may have to make room. Longer than a client needs that has just connected.
+// A client that has been silent for this long may have to make room. A client that has just connected says hello sooner.
 constexpr Duration kSilence = milliseconds(100);
-// So does one whose first frames take so long: a byte now and then is no sign of good will.
+// A client whose first frames take this long may have to make room, too: a byte now and then does not count as talking.
 constexpr Duration kSlowFrame = std::chrono::seconds(1);
-// An eighth of the descriptors at most, so that there are some left for those who talk.
+// Waiting clients take at most an eighth of the descriptors, so that some are left for clients that talk.
 constexpr size_t kDescriptorsPerWaiting = 8;
-// Time the backlog is left alone when there is no descriptor for a connection in it.
+// How long the server ignores the backlog when it has no descriptor for a connection in it.
 constexpr Duration kStarvedPause = milliseconds(50);
 constexpr Duration kFirstRetryPause = milliseconds(10);
 constexpr Duration kLongestRetryPause = milliseconds(200);
@@ -51,8 +51,8 @@ bool is_lost_connection(int error_number) {
   }
 }
 
-// The server had no room for this client, or went away and may come back: it has said so, or reset the connection. A shortage at
-// this end is told at once.
+// True when the client may try again: the server reported that it had no room, or the connection was reset because the server
+// went away and may come back. A shortage at this end is no such case, and is reported at once.
 bool was_turned_away(const Status& status) {
   const int error = status.domain() == Domain::kErrno ? status.native() : 0;
   const bool reset = error == ECONNRESET || error == ENOTCONN || error == EPIPE;
@@ -64,7 +64,7 @@ Status give_up(const Status& last) {
                 last.native());
 }
 
-// @return kTimeout, or kCancelled with `stop` set, when that comes before the pause is over
+// Sleeps. @return kTimeout when the deadline passes, or kCancelled when `stop` is set, before the pause is over
 Status pause_for(Duration pause, Deadline deadline, const std::atomic<bool>* stop, const Status& last) {
   const Deadline end = Deadline::after(pause).earlier(deadline);
   do {
@@ -76,13 +76,13 @@ Status pause_for(Duration pause, Deadline deadline, const std::atomic<bool>* sto
 
 using FirstWords = std::function<Status(BootstrapChannel&)>;
 
-// Says hello on a fresh connection. @param own set to the error of `first_words`, if that is why
+// Exchanges hellos on a new connection. @param own set to the error of `first_words` when that is the reason for the failure
 Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, const std::atomic<bool>* stop,
                                         const FirstWords& first_words, Status& own) {
   TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.get()));
   TCPX_RETURN_IF_ERROR(set_no_delay(socket.get()));
   BootstrapChannel channel(std::move(socket), peer, "", stop);
-  // What cannot be sent any more may have been answered already.
+  // When sending fails, the server may have sent its answer before it closed, so errors of sending are not returned here.
   if (channel.say_hello(deadline).is_ok() && first_words) {
     Status said = first_words(channel);
     if (!said.is_ok() && channel.peer_status().is_ok()) {
@@ -140,7 +140,7 @@ BootstrapServer::BootstrapServer(UniqueFd listener, const SocketAddress& address
 Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
   for (;;) {
     for (size_t i = 0; i < waiting_.size();) {
-      // Read before looking at the clock: a client that spoke in time is served even if this end came late to listen.
+      // Read before checking the deadline: a client that spoke in time is served even when this end is late to read.
       const Result<bool> ready = advance(waiting_[i]);
       if (ready.is_ok() && !*ready && !waiting_[i].deadline.expired()) {
         ++i;
@@ -168,7 +168,7 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
   }
 }
 
-// Reads what the client has said. @return true: it is to be served
+// Reads what the client has sent. @return true: the client is ready to be served
 Result<bool> BootstrapServer::advance(Waiting& client) {
   for (;;) {
     const size_t before = client.frame.size();
@@ -196,7 +196,7 @@ BootstrapChannel BootstrapServer::channel_of(Waiting client) const {
   return {std::move(client.socket), client.peer, std::move(*client.build), options_.stop, std::move(first)};
 }
 
-// Takes what waits in the kernel's backlog as far as there is room. @return true: some have come
+// Takes connections from the kernel's backlog while there is room. @return true: at least one was taken
 Result<bool> BootstrapServer::take_connections() {
   bool taken = false;
   while (!starved_) {
@@ -221,7 +221,7 @@ Result<bool> BootstrapServer::take_connections() {
     }
     shortage_ = Status::ok();
     const auto peer = peer_address(socket.get());
-    if (!peer.is_ok()) continue;  // reset already
+    if (!peer.is_ok()) continue;  // the connection has been reset already
     waiting_.push_back({.socket = std::move(socket),
                         .peer = *peer,
                         .host = peer->host(),
@@ -235,8 +235,9 @@ Result<bool> BootstrapServer::take_connections() {
   return taken;
 }
 
-// Drops a client that has been silent for long, or has not come to the end of its first frame in much longer: one of the address
-// that has most here, and of these the one that has been silent longest. @return false: there is none
+// Drops a client that has been silent for kSilence, or has not completed its first frames within kSlowFrame. Of these it drops a
+// client of the address with the most connections here, and among them the one that has been silent longest.
+// @return false: there is no such client
 bool BootstrapServer::make_room() {
   const TimePoint now = Clock::steady().now();
   CrowdedAddresses crowds;
@@ -257,7 +258,7 @@ bool BootstrapServer::make_room() {
 
 Status BootstrapServer::wait_for_event(Deadline deadline) {
   if (options_.stop != nullptr) deadline = deadline.earlier(Deadline::after(kLookAtStop));
-  // Without room the listener would wake at once, for nothing.
+  // When the server is full, polling the listener would return at once although nothing can be taken.
   const bool full = waiting_.size() >= options_.max_waiting;
   const bool listens = !full && !std::exchange(starved_, false);
   std::vector<pollfd> entries;
@@ -277,7 +278,7 @@ Status BootstrapServer::wait_for_event(Deadline deadline) {
 Status BootstrapServer::greet(Waiting& client) {
   TCPX_ASSIGN_OR_RETURN(auto build, decode_hello(client.frame.take()));
   TCPX_RETURN_IF_ERROR(set_no_delay(client.socket.get()));
-  // The first bytes on a fresh socket always fit its buffer.
+  // The first bytes on a new socket always fit into its send buffer, so this does not wait.
   TCPX_RETURN_IF_ERROR(send_all(client.socket.get(), encode_frame(encode_hello(TCPX_VERSION)), Deadline::after(kSilence)));
   client.build = std::move(build);
   client.deadline = Deadline::after(options_.hello_time);
@@ -285,11 +286,12 @@ Status BootstrapServer::greet(Waiting& client) {
 }
 
 void BootstrapServer::drop(const Waiting& client, const Status& why) {
-  // A connection that never said anything is a port scan or a health check and no cause for alarm.
+  // A connection that never sent anything is a port scan or a health check, and deserves no warning.
   const bool spoke = client.frame.size() > 0 || client.build;
   log(spoke ? LogLevel::kWarning : LogLevel::kInfo, "bootstrap: dropped ", client.peer.to_string(), ": ", why.to_string());
   if (why.code() != Code::kUnsupported && why.code() != Code::kExhausted) return;
-  // One of ours, of another version or unlucky: tell it why. Its socket is empty, so this does not wait.
+  // The client is of this library, but has another version or found no room: tell it why. Its send buffer is empty, so this does
+  // not wait.
   const auto answer = encode_frame(encode_finish(why));
   (void)::send(client.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }

@@ -1,10 +1,11 @@
 // Bootstrap: how two ends find each other over plain TCP (port UCCL_TCPX_BOOTSTRAP_PORT) before they exchange connection handles.
 //
-// The client connects and says hello first, and may send its first frames right behind it; the server answers with its hello only
-// when it takes that client, so both know from then on that they talk to each other. All else that comes to an open port -
-// scanners, browsers, half a frame, nothing at all - is logged and dropped and holds up nobody: all connections that have not said
-// hello are watched together, each with its own deadline, as many as the process has descriptors for; the others wait in the
-// kernel's backlog. In that case the client that has been silent longest makes room, and is told to try again.
+// The client connects and says hello first, and may send its first frames right behind it. The server answers with its own hello
+// only when it takes that client, so from then on both know that they talk to each other. An open port also attracts scanners,
+// browsers and connections that send half a frame or nothing at all. These are logged and dropped, and hold up nobody: the server
+// watches all connections that have not said hello together, each with its own deadline. It holds as many of them as the process
+// has descriptors for; the others wait in the kernel's backlog. When the server is full, it drops the client that has been silent
+// longest, and tells it to try again.
 //
 // Any host that reaches the port can take part: there is no authentication in this version.
 #pragma once
@@ -28,35 +29,36 @@
 namespace tcpx {
 
 struct BootstrapServerOptions {
-  uint16_t port = 0;  ///< 0: any free one
+  uint16_t port = 0;  ///< 0: any free port
   /// Address or name to listen on; empty: every address of this machine, IPv6 and IPv4.
   std::string host = {};
-  /// Time a connection may take to say hello.
+  /// Time that a connection has to say hello.
   Duration hello_time = std::chrono::seconds(5);
-  /// Connections that may be in that state at once, and at most an eighth of the descriptors that the process may have.
+  /// Most connections that may be waiting to say hello at once. An eighth of the process's descriptor limit bounds it further.
   size_t max_waiting = 256;
-  /// `accept` returns a client only when its first frame after the hello, its parameters, is whole, for which it has as much time.
+  /// `accept` returns a client only when the first frame after its hello (its parameters) is complete. The client has
+  /// `hello_time` for that frame, too.
   bool wait_for_first_frame = false;
   /// Ends waits early when set, here and in the channels of this server; may be null.
   const std::atomic<bool>* stop = nullptr;
 };
 
-/// At most `most` users of descriptors, each of which may take so many of those that the process may have.
+/// How many users of descriptors there may be: `most`, or fewer when the process's descriptor limit is low. At least 1.
+/// @param of_each descriptors counted for each user
 size_t bounded_by_descriptors(size_t most, size_t of_each);
 
 /// One thread at a time.
 class BootstrapServer {
  public:
-  /// @return kSystem with the errno when the port is taken or may not be used; kNotFound for an unknown host.
+  /// @return kSystem with the errno when the port is taken or the process may not use it; kNotFound for an unknown host
   static Result<std::unique_ptr<BootstrapServer>> create(const BootstrapServerOptions& options);
 
   uint16_t port() const { return address_.port(); }
   const SocketAddress& address() const { return address_; }
 
-  /// Waits for the next client that says a proper hello. May be called again for further clients; channels made before stay
-  /// valid.
-  /// @return kTimeout at the deadline, kExhausted when a client has come and this process or machine is out of what it takes to
-  /// serve it; kCancelled when stopped; kSystem
+  /// Waits for the next client that says a proper hello. Call it again for further clients; earlier channels stay valid.
+  /// @return kTimeout at the deadline; kExhausted when a client has come but this process or machine lacks the resources to serve
+  /// it; kCancelled when stopped; kSystem
   Result<BootstrapChannel> accept(Deadline deadline);
 
  private:
@@ -66,8 +68,8 @@ class BootstrapServer {
     std::string host;  // of `peer`
     Deadline deadline;
     TimePoint came_at, heard_at;
-    FrameAssembler frame;              // the hello, then the first one after it
-    std::optional<std::string> build;  // greeted: as it said
+    FrameAssembler frame;              // the hello, then the first frame after it
+    std::optional<std::string> build;  // version text of the client's hello; set once it has been greeted
   };
 
   BootstrapServer(UniqueFd listener, const SocketAddress& address, const BootstrapServerOptions& options);
@@ -83,19 +85,20 @@ class BootstrapServer {
   SocketAddress address_;
   BootstrapServerOptions options_;
   std::vector<Waiting> waiting_;
-  bool starved_ = false;  // of descriptors: the listener is not looked at for a while
-  Status shortage_;       // why clients wait in the backlog; ok: none does
+  bool starved_ = false;  // descriptors have run out: the server does not poll the listener for a while
+  Status shortage_;       // why clients wait in the backlog; ok: no client does
 };
 
-/// Connects to a BootstrapServer and exchanges hellos. All addresses of `host`, which may be several hosts separated by commas, are
-/// tried (base/connect_first.h), and the first that answers is taken. A refused or unanswered connect is tried again until the
-/// deadline, because the server may start later, and so is one that the server cannot serve now; a host name is resolved once.
+/// Connects to a BootstrapServer and exchanges hellos. Tries all addresses of `host` (base/connect_first.h) and takes the first
+/// that answers. A refused or unanswered connect is tried again until the deadline, because the server may start later; so is one
+/// that the server cannot serve now. A host name is resolved once.
+/// @param host one or more hosts, separated by commas
+/// @param stop ends waits early when set, here and in the channel; may be null
+/// @param first_words sends frames right behind this end's hello, without waiting for the server's; called at each attempt; may
+/// be empty. Its error is reported to the server and returned
 /// @return kNotFound: unknown host; kTimeout with the last reason: no server until the deadline; kProtocol: something else
-/// answers on that port; kPeerGone: the server closed the connection; kExhausted: this process or machine is out of descriptors or
-/// ports; else what the server reported.
-/// `stop`, which may be null, ends waits early when set, here and in the channel.
-/// @param first_words sends what goes behind the hello without waiting for the server's, at each attempt anew; may be empty. Its own
-/// error is told to the server, and is that of the connect.
+/// answers on that port; kPeerGone: the server closed the connection; kExhausted: this process or machine is out of descriptors
+/// or ports; otherwise the error that the server reported
 Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop = nullptr,
                                            const std::function<Status(BootstrapChannel&)>& first_words = {});

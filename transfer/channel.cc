@@ -9,7 +9,8 @@ namespace tcpx {
 
 uint32_t default_window(const NetPlugin& plugin, Direction direction, size_t channels) {
   const uint32_t depth = channels == 1 ? plugin.queue_depth() : kQueueDepth;
-  // GPUDirect-TCPX frees a send's place only when test reports it, and its direct consumers keep four in reserve (UCCL p2p/tcpx).
+  // GPUDirect-TCPX frees a send's place in its queue only when test reports the send as done. Its direct users (UCCL p2p/tcpx)
+  // keep four places in reserve.
   return direction == Direction::kSend && depth == kQueueDepth ? depth - 4 : depth;
 }
 
@@ -34,7 +35,7 @@ bool Channel::try_post(const ChunkWork& work) {
   now_ = clock_.now();
   const auto share = take_share(work.chunk.bytes);
   if (!share) {
-    refused_ |= had_refused_;  // still: it was not asked again
+    refused_ |= had_refused_;  // the plugin was not asked again, so its earlier refusal still holds
     return false;
   }
   if (!working() && !had_refused_) last_advance_ = now_;
@@ -109,7 +110,7 @@ bool Channel::peer_gone_for_good() {
   return ++peer_gone_count_ >= limits_.peer_gone_tests;
 }
 
-// Arrived -> Unpacking, all of them or, when the unpacker is full, none that needs a copy.
+// Arrived -> Unpacking. Moves all arrived chunks; when the unpacker is full, only those in front of the first that needs a copy.
 bool Channel::unpack_arrived() {
   if (state_ != State::kOpen || fifo_.count(ChunkState::kArrived) == 0) return false;
   bool advanced = false;
@@ -119,7 +120,7 @@ bool Channel::unpack_arrived() {
       fail(std::move(status));
       return advanced;
     }
-    if (batch_blocks_ == 0) {  // neither it nor what came before it waits for a copy
+    if (batch_blocks_ == 0) {  // neither this message nor one before it waits for a copy
       fifo_.advance(ChunkState::kArrived, ChunkState::kUnpacking);
       advanced = true;
     }
@@ -128,13 +129,13 @@ bool Channel::unpack_arrived() {
   const TraceRange trace("submit unpack", batch_blocks_);
   const auto ticket = receive_.unpacker->submit(std::span(blocks_).first(batch_blocks_));
   if (!ticket.is_ok()) {
-    // A full unpacker is asked again at the next call, with what will have arrived by then.
+    // When the unpacker is full, the next call submits the batch again, with the messages that have arrived by then.
     if (ticket.status().code() != Code::kExhausted) fail(ticket.status());
     return advanced;
   }
   log(LogLevel::kDebug, "Launching device unpack (", receive_.unpacker->name(), "): ", batch_blocks_, " requests");
   batch_blocks_ = 0;
-  // A message that needs no copy but follows one that does is given back no earlier than that one: it waits for the same ticket.
+  // A message that needs no copy but follows one that does is not given back before that one, so it waits for the same ticket.
   while (Flight* flight = fifo_.oldest(ChunkState::kArrived)) {
     flight->ticket = *ticket;
     fifo_.advance(ChunkState::kArrived, ChunkState::kUnpacking);
@@ -142,12 +143,13 @@ bool Channel::unpack_arrived() {
   return true;
 }
 
-// Reads what has arrived for `flight`, once, and adds it to the batch if there is something to copy. Right after its test,
-// because the plugin answers only until the next post; a block that waits for a full unpacker is not built again.
+// Reads once what has arrived for `flight`, and adds it to the batch if there is something to copy. This happens right after the
+// chunk's test, because the plugin can tell what arrived only until the next post. A block that waits for a full unpacker is not
+// built again.
 Status Channel::gather(const Flight& flight) {
   TCPX_ASSIGN_OR_RETURN(auto message, comm_.plugin().received(flight.request));
-  // The plugin adopts the sender's size without looking (16), and a short message leaves old bytes at the end of the chunk: both
-  // are refused before anything is copied.
+  // The plugin accepts the sender's size unchecked (16), and a short message leaves old bytes at the end of the chunk. Both a
+  // long and a short message are refused before anything is copied.
   const Chunk& chunk = flight.work.chunk;
   if (message.bytes != chunk.bytes) {
     Status status(
@@ -188,7 +190,7 @@ bool Channel::consume_unpacked() {
       break;
     }
     if (!*copied) break;
-    // The bytes are in place from here on, but without its pages back the comm is of no use: an error here is one of the channel.
+    // The bytes are in place now. But a comm that does not get its pages back cannot go on, so an error here fails the channel.
     if (Status status = comm_.consumed(flight->request); !status.is_ok()) {
       fail(std::move(status));
       break;
@@ -216,7 +218,7 @@ void Channel::finish_oldest(ChunkState from, ChunkState to) {
   fifo_.advance(from, to);
 }
 
-// The first in line is waited for by all others, so it stays there only as long as it asks.
+// All others wait for the first in line, so a channel stays in line only as long as it keeps asking (see `progress`).
 std::optional<ChunkBudget::Share> Channel::take_share(uint32_t bytes) {
   if (limits_.budget == nullptr) return ChunkBudget::Share{};
   const auto share = limits_.budget->take(asker_, bytes, now_);
@@ -236,7 +238,7 @@ void Channel::check_stall() {
   if (state_ != State::kOpen || !working() || now_ - last_advance_ < limits_.stall_limit) return;
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - last_advance_).count();
   std::string what = concat("nothing advanced for ", ms, " ms");
-  // Nothing was lost and nothing is late: the other end has not sent a next message of any tag.
+  // Receives that wait in the plugin point to the other end: it has not sent another message of any tag.
   if (fifo_.held() > 0 && fifo_.state_of(fifo_.begin()) == ChunkState::kPosted && direction() == Direction::kRecv)
     what += concat("; the oldest of ", fifo_.held(), " receives waits for the next message", name_in_detail(Hint::kTagsIgnored));
   Status status(Code::kTimeout, concat(name_of(direction()), " transfer"), std::move(what));
@@ -259,7 +261,8 @@ void Channel::give_up(const Status& answer) {
 }
 
 void Channel::drain() {
-  // Messages that have arrived without being submitted are the plugin's alone.
+  // Only chunks in the unpacker have to be waited for. Messages that have arrived but were not submitted concern the plugin
+  // alone.
   bool busy = false;
   for (uint64_t number = fifo_.begin(); !busy && number != fifo_.end() && fifo_.state_of(number) == ChunkState::kUnpacking;
        ++number) {

@@ -1,16 +1,19 @@
-// Channel: one comm and the chunks in flight on it. The same pipeline for both directions; a receive has two more stations.
+// Channel: one comm and the chunks in flight on it. Both directions use the same pipeline; a receive has two more stations.
 //
-// `progress` does, in this order: test the oldest posted request (and the next, while they are done); hand all arrived messages
-// to the unpacker; give back the oldest unpacked one (and the next, while they are done). Nothing else touches the comm.
+// `progress` works in this order: it tests the oldest posted request, and the next ones while they are done; it hands all arrived
+// messages to the unpacker; it gives back the oldest unpacked message, and the next ones while they are done. Nothing else
+// touches the comm.
 //
-// Batches. Arrived messages go out at once, as one submit with one ticket. Waiting for more would add the wait to every
-// transfer, and gains nothing under load: several messages are done in one pass then, because arrivals outrun the calls of
-// `progress`. All or nothing: when the unpacker is full, or a list is refused, no message of the batch has been started.
+// Batches. All arrived messages are submitted to the unpacker at once, with one ticket. Waiting for more messages would delay
+// every transfer and gain nothing under load: arrivals then outrun the calls of `progress`, so one pass handles several messages
+// anyway. A batch is submitted whole or not at all: when the unpacker is full or refuses a list, no message of it has been
+// started.
 //
-// Failure. The first error wins. From then on nothing is posted, tested or given back; the channel waits until the unpacker has
-// let go of the memory, deregisters and closes the comm so that the plugin lets go of it too, and only then is `closed`: callers
-// report the failure only after that. The wait is bounded by `drain_limit`; past it the channel is `abandoned` to GPU copies that
-// may still be running. So it is to a plugin that does not return from closing the comm.
+// Failure. The first error wins. From then on the channel posts, tests and gives back nothing. It waits until the unpacker has
+// let go of the memory, then deregisters the memory and closes the comm, so that the plugin lets go of it, too. Only then is the
+// channel `closed`, and callers report the failure only after that. `drain_limit` bounds the wait. When it passes, or when the
+// plugin does not return from closing the comm, the channel is `abandoned`: GPU copies, or the plugin, may still touch the
+// memory.
 #pragma once
 
 #include <array>
@@ -33,52 +36,55 @@ namespace tcpx {
 
 enum class TransferId : uint64_t {};
 
-/// ChannelLimits::window; those of long chunks need not be many.
+/// A channel holds more than kQueueDepth requests only while together they have fewer bytes than this: a few long chunks suffice
+/// to keep the network busy (ChannelLimits::window).
 inline constexpr uint64_t kManyRequestsBytes = 32 * 1024 * 1024;
-/// Also the default NCCL_DYNAMIC_CHUNK_SIZE: a request of at most chunk size x sockets leaks no page of the vendor's pool (18).
+/// Default chunk size. It is also the default of NCCL_DYNAMIC_CHUNK_SIZE: a request of at most that size times the number of
+/// sockets leaks no page of the vendor's pool (18).
 inline constexpr uint32_t kDefaultChunkBytes = 512 * 1024;
-/// Of long transfers over a plugin that loses none: 16 MiB and more in longer chunks move 1.2 to 1.5 times as fast over one channel and
-/// cost less (docs/field_notes.md).
+/// Longest chunk of a long transfer, with a plugin that loses no pages to long requests. Over one channel, transfers of 16 MiB
+/// and more are 1.2 to 1.5 times as fast in such chunks, and cost less (docs/field_notes.md).
 inline constexpr uint32_t kLongestChunkBytes = 2 * 1024 * 1024;
 
-/// Requests that suit a plugin. Each of several channels has few: what one over a slow NIC has taken, no other can deliver.
+/// The window that suits a plugin, in requests. With several channels each window is small, because no other channel can deliver
+/// the chunks that a channel over a slow NIC has taken.
 uint32_t default_window(const NetPlugin& plugin, Direction direction, size_t channels);
 
 struct ChannelLimits {
-  /// Requests held at once, 1 ... NetPlugin::queue_depth; 0, for a ChannelSet: default_window. More than kQueueDepth only while they have fewer bytes
-  /// than kManyRequestsBytes together, and none of them is a receive of CUDA memory.
+  /// Most requests held at once, 1 ... NetPlugin::queue_depth; 0 (for a ChannelSet only): default_window. A channel holds more
+  /// than kQueueDepth requests only while they have fewer bytes than kManyRequestsBytes together and none of them receives into
+  /// CUDA memory.
   uint32_t window = 0;
-  /// Work is waiting and nothing advances for this long: the channel fails with kTimeout and logs its flight record.
+  /// When work is waiting and nothing advances for this long, the channel fails with kTimeout and logs its flight record.
   Duration stall_limit = std::chrono::seconds(30);
   /// GPUDirect-TCPX says "peer gone" once when it sees the end of the control stream behind the last message, and then delivers
-  /// that message (12). A receive therefore fails with kPeerGone only when its test has said so `peer_gone_tests` times with no
-  /// request done in between; after each such answer the next test waits, so that together they span `peer_gone_grace`. A send
-  /// fails at once.
+  /// that message (12). A receive therefore fails with kPeerGone only when its tests have said so `peer_gone_tests` times with no
+  /// request done in between. The tests are spaced so that together they span `peer_gone_grace`. A send fails at once.
   Duration peer_gone_grace = std::chrono::milliseconds(100);
   uint32_t peer_gone_tests = 5;  ///< at least 2
   Duration drain_limit = std::chrono::seconds(5);
-  /// Of sends, shared with other channels of the same thread; must outlive the channel. Null: only the window limits.
+  /// Limits the sends of several channels of one thread together; must outlive the channel. Null: only the window limits.
   ChunkBudget* budget = nullptr;
-  const void* connection = nullptr;  ///< whose share of it counts together
+  const void* connection = nullptr;  ///< identifies the connection in the budget: its channels are counted together
 };
 
-/// One chunk with all that posting it takes.
+/// One chunk with everything needed to post it.
 struct ChunkWork {
   TransferId transfer{};
   Chunk chunk;
-  std::byte* data = nullptr;  ///< begin of the chunk
+  std::byte* data = nullptr;  ///< first byte of the chunk
   MemoryHandle memory{};
   MemoryType type = MemoryType::kHost;
   int tag = 0;
 };
 
-/// A chunk that has reached its good end.
+/// A chunk that has been sent or received successfully.
 struct ChunkEnd {
   TransferId transfer{};
   uint32_t bytes = 0;
 };
 
-/// Sees every received message once, when it has arrived and before it is copied. For tools that show them.
+/// Is shown every received message once, after it has arrived and before it is copied. For tools that display messages.
 class ReceiveTap {
  public:
   virtual ~ReceiveTap() = default;
@@ -95,7 +101,8 @@ struct ReceiveParts {
 /// One thread at a time.
 class Channel {
  public:
-  /// @param receive ignored for sends. Without an unpacker only messages that arrive in place (host memory) can be taken.
+  /// @param receive ignored for sends. Without an unpacker the channel can receive only messages that arrive in place (host
+  /// memory)
   Channel(Comm comm, const ReceiveParts& receive, const Clock& clock, const ChannelLimits& limits);
   ~Channel();
   Channel(const Channel&) = delete;
@@ -104,13 +111,13 @@ class Channel {
   Direction direction() const { return comm_.direction(); }
   Comm& comm() { return comm_; }
 
-  /// Requests held at once, at most.
+  /// Most requests held at once.
   uint32_t window() const { return fifo_.window(); }
   bool has_room() const {
     return state_ == State::kOpen && fifo_.has_room() && (fifo_.held() < kQueueDepth || held_bytes_ < kManyRequestsBytes);
   }
-  /// @return false: no room, no share of the budget, the plugin said "not now", or the channel has failed; the chunk is still the
-  /// caller's.
+  /// Posts a chunk. @return false: no room, no share of the budget, the plugin said "not now", or the channel has failed; the
+  /// caller keeps the chunk
   bool try_post(const ChunkWork& work);
 
   struct Progress {
@@ -119,24 +126,25 @@ class Channel {
   };
   Progress progress();
 
-  /// Ends the channel with `reason` unless it has failed already. For the owner's own reasons to stop.
+  /// Ends the channel with `reason`, for reasons of its owner. Has no effect when the channel has failed already.
   void fail(Status reason);
-  /// Closes a channel with nothing in flight. Ignored after a failure, which closes by itself.
+  /// Closes a channel that has nothing in flight. Has no effect after a failure, which closes the channel by itself.
   Status close();
 
   /// The first error; ok while all is well.
   const Status& status() const { return status_; }
-  /// True when neither plugin nor unpacker touches the memory of any chunk, and none ever will.
+  /// True when neither the plugin nor the unpacker touches the memory of any chunk, now or later; except when `abandoned`.
   bool closed() const { return state_ == State::kClosed; }
-  /// True when it was closed at the drain limit, or its plugin does not return: either may still touch the chunks' memory.
+  /// True when the channel was closed at the drain limit, or its plugin does not return: GPU copies or the plugin may still touch
+  /// the chunks' memory.
   bool abandoned() const { return abandoned_; }
 
   uint64_t in_flight() const { return closed() ? 0 : fifo_.held(); }
-  /// Nothing can advance before others that share the budget have had their turn.
+  /// True when nothing can advance before other channels that share the budget have had their turn.
   bool is_behind() const {
     return state_ == State::kOpen && fifo_.held() == 0 && limits_.budget != nullptr && limits_.budget->is_behind(asker_);
   }
-  /// Of a failed channel, once it is closed: the chunks that did not reach their good end, in order of posting.
+  /// Visits the chunks that were not sent or received successfully, in order of posting. Needs a failed channel that is closed.
   template <class Visit>
   void for_each_failed(Visit visit) const {
     require(closed() && !status_.is_ok(), "failed chunks are those of a failed channel");
@@ -151,9 +159,9 @@ class Channel {
   struct Flight {
     ChunkWork work;
     Request request{};
-    std::optional<UnpackTicket> ticket;  ///< unpacking: to be waited for; none when there is nothing to wait for
+    std::optional<UnpackTicket> ticket;  // of an unpacking chunk; none when no copy has to be waited for
     TimePoint posted_at;
-    ChunkBudget::Share share = 0;  // with a budget
+    ChunkBudget::Share share = 0;  // only with a budget
     TraceRange trace = {};         // from the post to the end
   };
 
@@ -162,7 +170,7 @@ class Channel {
   bool consume_unpacked();
   Status gather(const Flight& flight);
   Result<bool> is_copied(const Flight& flight);
-  /// Of the budget; without one everything is let through.
+  /// Takes a share of the budget; without a budget it always succeeds.
   std::optional<ChunkBudget::Share> take_share(uint32_t bytes);
   void give_back(ChunkBudget::Share share);
   void leave_budget();
@@ -170,7 +178,7 @@ class Channel {
   void check_stall();
   void drain();
   bool peer_gone_for_good();
-  /// Fails with what the plugin answered to a post or a test, and warns, because the plugin's side does not (net_plugin.h).
+  /// Fails with the plugin's answer to a post or a test. Logs a warning, because the plugin's adapter does not (net_plugin.h).
   void give_up(const Status& answer);
   bool waits_after_peer_gone() const { return peer_gone_count_ > 0 && now_ < next_test_at_; }
   bool working() const { return fifo_.held() > 0 || refused_; }
@@ -181,30 +189,31 @@ class Channel {
   ChannelLimits limits_;
   InflightFifo<Flight> fifo_;
   uint64_t held_bytes_ = 0;
-  uint64_t after_cuda_ = 0;  // number behind the latest receive of CUDA memory
-  // The batch under way: the first `batch_blocks_` blocks, of the arrived chunks numbered below `gathered_end_`. Reused for ever.
-  // A block takes its 32 KiB at its first use, so a sender has none, a receiver that gets one message at a time has one of them,
-  // and only one whose whole window has arrived between two calls has all, 512 KiB.
+  uint64_t after_cuda_ = 0;  // number of the chunk after the latest receive into CUDA memory
+  // The current batch: the first `batch_blocks_` blocks describe the arrived chunks with numbers below `gathered_end_`. The
+  // blocks are reused. A block allocates its 32 KiB at its first use, so a sender allocates none, a receiver that gets one
+  // message at a time allocates one, and only a receiver whose whole window arrives between two calls allocates all of them (512
+  // KiB).
   std::array<DescriptorBlock, kMaxBatchBlocks> blocks_;
   static_assert(kMaxBatchBlocks >= kQueueDepth, "all that need a copy fit into one batch");
   size_t batch_blocks_ = 0;
   uint64_t gathered_end_ = 0;
-  std::optional<UnpackTicket> newest_done_;  // tickets end in order: those up to this one need not be asked again
+  std::optional<UnpackTicket> newest_done_;  // tickets end in order, so those up to this one need no further test
 
   State state_ = State::kOpen;
   Status status_;
   bool abandoned_ = false;
-  TimePoint now_;           // of the current call
-  TimePoint last_advance_;  // or the begin of the current work
+  TimePoint now_;           // time of the current call
+  TimePoint last_advance_;  // or the start of the current work
   TimePoint drain_until_;
-  // The plugin said "not now" to the latest post since the last call of `progress`, and to that before it. Only a chunk that is
-  // offered again waits: the owner may have found it another channel.
+  // Whether the plugin said "not now" to the latest post since the last call of `progress`, and to the latest post before that
+  // call. Only a chunk that is offered again counts as waiting: the owner may have found another channel for it.
   bool refused_ = false, had_refused_ = false;
   ChunkBudget::Asker asker_;
   bool waits_for_share_ = false;  // the budget refused the latest post since the last call of `progress`
   uint32_t peer_gone_count_ = 0;
   TimePoint next_test_at_;
-  std::vector<ChunkEnd> finished_;  // as many as the window has
+  std::vector<ChunkEnd> finished_;  // room for a whole window
   size_t finished_count_ = 0;
 };
 

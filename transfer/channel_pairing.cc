@@ -49,22 +49,22 @@ Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devi
     PairingEnd* end;
     std::vector<PairedChannel>* standing;
   };
-  std::vector<Way> ways;  // that are not over
+  std::vector<Way> ways;  // the halves that are not over
   if (connects) ways.push_back({connects.get(), &paired.sending});
   if (accepts) ways.insert(order.accepts_first ? ways.begin() : ways.end(), {accepts.get(), &paired.receiving});
 
-  // What comes when nothing is due any more is for others.
+  // Messages that come when no half expects one any more belong to later steps, and stay in the channel.
   const auto hear = [&]() -> Status {
     const auto listens = [](const Way& way) { return way.end->listens(); };
     while (std::any_of(ways.begin(), ways.end(), listens) && wait.peer->next_message()) {
       if (*wait.peer->next_message() == FrameType::kHandles && connects) {
-        if (connects->round_is_over()) return Status::ok();  // they are of the next
+        if (connects->round_is_over()) return Status::ok();  // the handles belong to the next round
         TCPX_RETURN_IF_ERROR(connects->take_handles());
         continue;
       }
       TCPX_ASSIGN_OR_RETURN(auto said, wait.peer->receive_parameters(wait.deadline));
       PairingEnd* end = said.contains(kAccepted) ? connects.get() : accepts.get();
-      if (end == nullptr) return Status(Code::kProtocol, kPair, "the peer tells of channels of the other direction");
+      if (end == nullptr) return Status(Code::kProtocol, kPair, "the peer reports channels of the other direction");
       TCPX_RETURN_IF_ERROR(end->hear(std::move(said)));
     }
     return Status::ok();

@@ -82,7 +82,7 @@ void ChannelSet::fail(const Status& reason) {
 Status ChannelSet::close() {
   Status first;
   for (const auto& member : members_) {
-    if (!member->channel.status().is_ok()) continue;  // lost earlier; said then
+    if (!member->channel.status().is_ok()) continue;  // failed earlier, and the failure was reported then
     Status status = member->channel.close();
     if (first.is_ok()) first = std::move(status);
   }

@@ -12,9 +12,9 @@
 
 namespace tcpx {
 
-/// One channel of a pipeline to be.
+/// The parts from which a pipeline makes one channel.
 struct ChannelParts {
-  /// Of an accepted comm, which needs it as long as it lives; may be null.
+  /// An accepted comm needs it as long as it lives; may be null.
   std::unique_ptr<DeviceHandleStorage> device_handle = {};
   Comm comm;
   ReceiveParts receive;  ///< ignored for sends
@@ -22,12 +22,12 @@ struct ChannelParts {
   std::string nic = {};
 };
 
-/// The work of one channel so far.
+/// The amounts that one channel has carried so far.
 struct ChannelCounters {
   std::string nic;
-  uint64_t bytes = 0;   ///< of chunks that reached their good end
-  uint64_t chunks = 0;  ///< that reached their good end
-  bool open = true;     ///< false: failed, or closed
+  uint64_t bytes = 0;   ///< of chunks sent or received successfully
+  uint64_t chunks = 0;  ///< sent or received successfully
+  bool open = true;     ///< false: failed or closed
 };
 
 /// One thread at a time.
@@ -45,26 +45,26 @@ class ChannelSet {
 
   /// Posts a chunk of `transfer` and counts it as outstanding. @return false: not now (Channel::try_post)
   bool try_post(size_t index, Transfer& transfer, uint64_t chunk);
-  /// Channel::progress, counted.
+  /// Calls Channel::progress and adds the finished chunks to the counters.
   Channel::Progress progress(size_t index);
 
   /// Bit i: channel i has room.
   uint32_t room() const;
-  /// Channels that have not failed.
+  /// Number of channels that have not failed.
   size_t open() const;
   uint64_t in_flight() const;
-  /// Channel::is_behind of all of them.
+  /// True when Channel::is_behind holds for every channel.
   bool is_behind() const;
   bool all_closed() const;
   bool any_abandoned() const;
   void fail(const Status& reason);
-  /// Closes those that have not failed, with nothing in flight. @return the first error
+  /// Closes the channels that have not failed; they must have nothing in flight. @return the first error
   Status close();
 
   std::vector<ChannelCounters> counters() const;
   /// "channel 2 (eth1)"
   std::string label(size_t index) const;
-  /// `reason` with the channel named; as it is where one channel without a name is the pipeline itself.
+  /// `reason` with the channel's name added; `reason` unchanged for a pipeline of one channel without a NIC name.
   Status labelled(size_t index, const Status& reason) const;
 
  private:
@@ -73,7 +73,7 @@ class ChannelSet {
     std::string nic;
     std::unique_ptr<DeviceHandleStorage> device_handle;  // outlives the channel's comm
     Channel channel;
-    uint64_t bytes = 0, chunks = 0;  // that reached their good end
+    uint64_t bytes = 0, chunks = 0;  // sent or received successfully
   };
   using Members = std::vector<std::unique_ptr<NamedChannel>>;
   static Members make_members(std::vector<ChannelParts> parts, const Clock& clock, const ChannelLimits& limits);

@@ -17,7 +17,7 @@ std::optional<ChunkBudget::Share> ChunkBudget::take(Asker& asker, uint64_t bytes
   return first_ + shares_.size() - 1;
 }
 
-// An asker that may not gets a place in line, unless it has its part already.
+// Decides whether the asker gets a share. A refused asker gets a place in line, unless its connection already has its full share.
 bool ChunkBudget::may_take(Asker& asker, uint64_t bytes) {
   const bool next = line_.empty() || line_.front() == &asker;
   if (asker.in_line && !next) return false;
@@ -50,7 +50,7 @@ void ChunkBudget::give_back(Share share) {
 void ChunkBudget::leave(Asker& asker) {
   if (!std::exchange(asker.in_line, false)) return;
   if (line_.front() == &asker) given_ = 0;
-  line_.erase(std::find(line_.begin(), line_.end(), &asker));  // as a rule the first
+  line_.erase(std::find(line_.begin(), line_.end(), &asker));  // usually the first, so the search is short
   end_use(asker.connection, 0);
 }
 

@@ -1,8 +1,9 @@
-// ChunkDispatcher: which chunk is posted on which channel, and when a transfer has ended. Chosen once, as a pipeline is made:
+// ChunkDispatcher: decides which chunk is posted on which channel, and when a transfer has ended. A pipeline chooses one when it
+// is made:
 //
 //   InOrderDispatcher    one channel: both ends post in the order of submission, and need not talk
-//   PlacingDispatcher    several, at the one end: places chunks on channels, and tells the other end where
-//   FollowingDispatcher  several, at the other end: posts each where it has been told
+//   PlacingDispatcher    several channels, at one end: places chunks on channels, and tells the other end where
+//   FollowingDispatcher  several channels, at the other end: posts each chunk where it has been told
 #pragma once
 
 #include <cstddef>
@@ -18,47 +19,50 @@
 
 namespace tcpx {
 
-/// The surroundings of a dispatcher. All must outlive it.
+/// The objects that a dispatcher works with. All must outlive it.
 struct DispatcherParts {
   ChannelSet& channels;
   TransferRing& transfers;
   PeerLink* peer = nullptr;  ///< null only with one channel
   uint32_t chunk_bytes = kDefaultChunkBytes;
   uint32_t longest_chunk_bytes = 0;
-  bool failover = false;        ///< chunks of a lost channel go over the others; several channels only
+  bool failover = false;       ///< chunks of a lost channel go over the others; several channels only
   bool sender_places = false;  ///< PipelineOptions::sender_places
 };
 
-/// One thread at a time. An error is the pipeline's.
+/// One thread at a time. An error of any function fails the pipeline.
 class ChunkDispatcher {
  public:
   static std::unique_ptr<ChunkDispatcher> create(const DispatcherParts& parts);
   virtual ~ChunkDispatcher() = default;
 
-  /// A transfer has been added to the ring.
+  /// Tells the dispatcher that a transfer has been added to the ring.
   virtual Status submitted(TransferId) { return Status::ok(); }
-  /// Posts all that can be posted now. @return whether anything was
+  /// Posts all chunks that can be posted now. @return true when a chunk was posted
   virtual Result<bool> post(TimePoint now) = 0;
-  /// Counts chunks that a channel has brought to their good end, and ends their transfers. @return the first error; all of them
-  /// have been counted all the same
+  /// Counts chunks that a channel has sent or received successfully, and ends transfers that are complete. @return the first
+  /// error; all chunks have been counted even then
   virtual Status finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint now) = 0;
-  /// With failover: the channel has failed, and nothing touches the memory of its chunks any more.
+  /// With failover: tells the dispatcher that the channel has failed and nothing touches the memory of its chunks any more.
   virtual void lost(size_t /*channel*/) {}
 
-  /// A message of the peer, except "channel down". @return kProtocol when it is not for this half, or does not add up
+  /// Takes a message of the peer; "channel down" never comes here. @return kProtocol when the message is not for this half or is
+  /// inconsistent
   virtual Status take(PeerMessage type, std::span<const std::byte> payload);
-  /// True when nothing more can be posted before the peer says something.
+  /// True when no more chunks can be posted before the peer sends a message.
   virtual bool waits_for_peer() const { return false; }
-  /// True when a pending transfer cannot end by the chunks under way. A peer that finishes is done with its half of all
-  /// transfers, which is not to say that the plugin has delivered everything here, or has told us that it has.
+  /// True when a pending transfer cannot end with the chunks in flight alone, so the peer is still needed. A peer that has
+  /// finished is done with its half of all transfers, but the plugin may not have delivered everything here, or reported that it
+  /// has.
   virtual bool needs_peer() const { return false; }
 
-  /// Chunks that wait to be posted, each line behind a line break, and those that wait for one channel. For people.
+  /// Describes the chunks that wait to be posted, for people: one per line, each line after a line break.
   virtual std::string waiting() const { return {}; }
+  /// Describes the chunks that wait for one channel.
   virtual std::string waiting_for(size_t /*channel*/) const { return {}; }
 };
 
-/// One channel, on which chunks meet in the order of posting at both ends.
+/// For one channel: the n-th chunk posted at one end meets the n-th chunk posted at the other.
 class InOrderDispatcher final : public ChunkDispatcher {
  public:
   explicit InOrderDispatcher(const DispatcherParts& parts) : channels_(parts.channels), transfers_(parts.transfers) {}
@@ -72,11 +76,11 @@ class InOrderDispatcher final : public ChunkDispatcher {
   uint64_t placing_ = 1;  // oldest transfer with chunks not yet posted
 };
 
-/// A chunk by number, before it is known here what it stands for.
+/// Names a chunk of a transfer that may not have been submitted at this end yet.
 struct ChunkName {
   uint64_t transfer = 0;
   uint64_t chunk = 0;
-  uint64_t transfer_bytes = 0;  ///< as it was submitted at the end that places it
+  uint64_t transfer_bytes = 0;  ///< as submitted at the end that places the chunk
 };
 
 }  // namespace tcpx

@@ -1,4 +1,4 @@
-// Cutting a transfer into chunks. Arithmetic only: the plan of a terabyte takes as much memory as that of a byte.
+// ChunkPlan: cuts a transfer into chunks. Arithmetic only: the plan of a terabyte takes as much memory as that of a byte.
 #pragma once
 
 #include <algorithm>
@@ -10,32 +10,36 @@
 
 namespace tcpx {
 
-/// One plugin request's worth of a transfer.
+/// The part of a transfer that one plugin request moves.
 struct Chunk {
   uint64_t index = 0;   ///< 0, 1, ... in the order of the bytes
-  uint64_t offset = 0;  ///< bytes from the begin of the transfer
+  uint64_t offset = 0;  ///< bytes from the start of the transfer
   uint32_t bytes = 0;   ///< at most kMaxRequestBytes; 0 only for the single chunk of an empty transfer
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-/// Every chunk but the last has the same size, which may grow with the transfer: long chunks move faster and cost less, for what is
-/// under way is a number of them, and a transfer that has many still begins and ends with a small part of itself. An empty transfer
-/// is one chunk of no bytes, because the other end waits for a message all the same.
+/// All chunks but the last have the same size. Long transfers can have longer chunks: these move faster and cost less, because a
+/// window is a number of chunks, and a transfer of many chunks still begins and ends with a small part of itself. An empty
+/// transfer is one chunk of 0 bytes, because the other end still waits for a message.
 class ChunkPlan {
  public:
   ChunkPlan() = default;
 
-  /// A transfer has at least so many chunks for each of its several channels before they grow: a slow channel costs no more than its
-  /// share when it leaves chunks to the others, which takes chunks that are small beside the transfer.
+  /// With several channels, chunks grow only as long as a transfer keeps at least this many of them per channel. A slow channel
+  /// then costs no more than its share, because it can leave chunks to the others; that takes chunks that are small beside the
+  /// transfer.
   static constexpr uint64_t kManyChunks = 16;
-  /// A channel alone has nobody to leave chunks to. What would be two chunks of `chunk_bytes` is one; longer ones take a transfer of so
-  /// many, because what is done with one chunk at the receiver runs beside the next one's way.
+  /// A single channel has no others to leave chunks to. Any transfer of two chunks or more has them doubled once. They grow
+  /// further only as long as the transfer keeps this many, because the receiver works on one chunk while the next one travels.
   static constexpr uint64_t kFewChunks = 4;
 
-  /// All but the transfer's must be the same at both ends, or messages do not fit what was posted for them.
+  /// Makes the plan. All parameters but `transfer_bytes` must be the same at both ends, or messages do not fit what was posted
+  /// for them.
   /// @param chunk_bytes 1 ... kMaxRequestBytes
-  /// @param longest_bytes chunks are doubled up to this size, at most kMaxRequestBytes; what is not longer than `chunk_bytes`: never
-  /// @param channels that the transfer is spread over, at least 1
+  /// @param longest_bytes chunks are doubled up to this size, at most kMaxRequestBytes; if not above `chunk_bytes`, they never
+  /// grow
+  /// @param channels number of channels that the transfer is spread over, at least 1
+  /// @return kInvalidArgument for a chunk size out of range
   static Result<ChunkPlan> make(uint64_t transfer_bytes, uint64_t chunk_bytes, uint64_t longest_bytes = 0,
                                 uint64_t channels = 1) {
     if (chunk_bytes == 0 || chunk_bytes > kMaxRequestBytes || longest_bytes > kMaxRequestBytes) {

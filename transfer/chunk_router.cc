@@ -16,13 +16,13 @@ std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t 
     known += rates[i];
     known_count += rates[i] > 0 ? 1 : 0;
   }
-  // Without any known speed the unit does not matter, if it is the same for all.
+  // When no rate is known, any value will do as long as it is the same for all channels.
   const double mean = known_count > 0 ? known / static_cast<double>(known_count) : 1.0;
 
   constexpr double kNever = std::numeric_limits<double>::infinity();
   double total_rate = 0, total_outstanding = 0;
   std::array<double, kMaxChannels> ends{};         // when each channel would have delivered the chunk
-  double first_end = kNever, second_end = kNever;  // the two earliest, with room or without
+  double first_end = kNever, second_end = kNever;  // the two earliest, whether or not the channels have room
   for (size_t i = 0; i < channels_; ++i) {
     if (!counts(i)) continue;
     if (rates[i] <= 0) rates[i] = mean;
@@ -38,7 +38,7 @@ std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t 
     const Load& load = loads_[i];
     if (!counts(i) || (room >> i & 1) == 0 || (best && ends[i] >= ends[*best])) continue;
     if (load.bytes == 0 && load.chunks >= kFirstChunks) continue;
-    // When the others would be done with everything, this chunk included: not before the best of them has delivered this chunk.
+    // The others would be done with everything, this chunk included, no earlier than the best of them has delivered this chunk.
     const double others_rate = total_rate - rates[i];
     const double others_work = total_outstanding - static_cast<double>(load.outstanding) + static_cast<double>(left);
     const double others_next = ends[i] == first_end ? second_end : first_end;
@@ -48,12 +48,12 @@ std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t 
   return best;
 }
 
-// Adds the time since the last look, as far as it says something, to what the channel had work for.
+// Adds the time since the last call to the time during which the channel had work, as far as that time is significant.
 void ChunkRouter::count_time(Load& load, TimePoint now) {
   if (load.outstanding > 0) {
     const TimePoint from = std::max(load.counted_to, last_delivery_);
     const Duration quiet = now - from;
-    // Nothing came on any channel for long: the sender had nothing to send.
+    // When nothing came on any channel for long, the sender had nothing to send.
     const Duration lost = quiet > kPause ? quiet - kPause : Duration::zero();
     load.seconds += std::chrono::duration<double>(now - load.counted_to - lost).count();
     if (load.seconds > std::chrono::duration<double>(kMemory).count() && load.deliveries >= kLeastDeliveries) {
@@ -105,7 +105,7 @@ void ChunkRouter::closed(size_t channel) {
 
 double ChunkRouter::rate(size_t channel) const {
   const Load& load = loads_[channel];
-  // The first delivery may be seen in the very moment of the post.
+  // `seconds` may be 0: the first delivery may be seen at the same moment as the post.
   return load.bytes <= 0 ? 0 : load.bytes / std::max(load.seconds, 1e-6);
 }
 

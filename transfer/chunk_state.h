@@ -1,21 +1,20 @@
-// The life of a chunk, as data. One way per direction, and off it from any state but the last: a comm fails as a whole, so that
-// is no step of a chunk's.
+// The life of a chunk, as data. Each direction has one path of states. From any state but the last of the path a chunk can fail;
+// failing is no step of a single chunk, because a comm fails as a whole.
 //
 //   recv: Queued -> Posted -> Arrived -> Unpacking -> Consumed      send: Queued -> Posted -> Sent      either: -> Failed
 //
-// Queued     nobody below knows it yet
+// Queued     neither the plugin nor the unpacker knows the chunk yet
 // Posted     the plugin has its request; it may read (send) or write (host receive) the memory
 // Arrived    the bytes lie in the bounce pool, or already in place
-// Unpacking  the unpacker copies them; a message in place passes through with nothing of its own to wait for
+// Unpacking  the unpacker copies the bytes; a message that arrived in place passes through this state without a copy of its own
 // Consumed   the pages are given back and the bytes are where they belong
 // Sent       the plugin no longer reads the memory (not: the peer has it)
-// Failed     nobody below touches the memory any more, and the bytes must not be trusted
+// Failed     neither the plugin nor the unpacker touches the memory any more, and the bytes must not be trusted
 //
 // Invariants, and the code that enforces each.
 //  - A slot of the window is held from Posted to the end.                                        InflightFifo
 //  - Chunks pass through the states in order: none overtakes another.                            InflightFifo
-//  - Only the oldest posted request is tested; only the oldest unpacking one is given back.      InflightFifo: `oldest` is all it
-//  offers
+//  - Only the oldest posted request is tested; only the oldest unpacking one is given back.      InflightFifo::oldest
 //  - Arrived chunks are submitted together or not at all, and share one ticket.                  Channel::unpack_arrived
 //  - Nothing is given back before its unpack ticket is done.                                     Channel::consume_unpacked
 //  - A chunk is Failed only when its ticket is done and the comm is closed.                      Channel::drain
@@ -49,7 +48,7 @@ inline constexpr std::array kChunkTransitions = {
     ChunkTransition{Direction::kSend, ChunkState::kPosted, ChunkState::kSent},
 };
 
-/// The state after `state` when all is well; `state` itself at the end of the way and off it.
+/// The state after `state` on the path; `state` itself at the end of the path, and for kFailed.
 constexpr ChunkState successor(Direction direction, ChunkState state) {
   for (const ChunkTransition& t : kChunkTransitions) {
     if (t.direction == direction && t.from == state) return t.to;

@@ -15,13 +15,13 @@ Comm::Comm(Comm&& other) noexcept
       registered_(std::move(other.registered_)) {}
 
 Comm::~Comm() {
-  // The first call that saw the error has logged it, and a destructor has no caller to tell.
+  // The call that first saw the error has logged it, and a destructor has no caller to report it to.
   (void)close();
 }
 
 Result<MemoryHandle> Comm::register_memory(void* data, size_t bytes, MemoryType type) {
   require(open_, "memory is registered with an open comm");
-  registered_.emplace_back();  // first: a handle without a place here would never be taken back
+  registered_.emplace_back();  // before registering: if this failed afterwards, the handle would never be deregistered
   auto handle = direction_ == Direction::kSend ? plugin_->register_memory(send_comm(), data, bytes, type)
                                                : plugin_->register_memory(recv_comm(), data, bytes, type);
   if (handle.is_ok()) {

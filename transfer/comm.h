@@ -1,4 +1,4 @@
-// Comm: the plugin's end of a connection, whichever way it moves bytes. The one place where the two directions' calls differ.
+// Comm: the plugin's end of a connection, for either direction. The plugin's calls for the two directions differ only here.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tcpx {
 
-/// Owns a SendComm or RecvComm and what is registered with it. One thread at a time. The plugin must outlive it.
+/// Owns a SendComm or RecvComm, and the memory registrations made with it. One thread at a time. The plugin must outlive it.
 class Comm {
  public:
   Comm(NetPlugin& plugin, SendComm comm) : plugin_(&plugin), direction_(Direction::kSend), raw_(static_cast<uintptr_t>(comm)) {}
@@ -23,27 +23,28 @@ class Comm {
   Direction direction() const { return direction_; }
   NetPlugin& plugin() const { return *plugin_; }
   bool is_open() const { return open_; }
-  /// NetPlugin::nic_of, of an open comm.
+  /// NetPlugin::nic_of for this comm, which must be open.
   std::string nic() const { return direction_ == Direction::kSend ? plugin_->nic_of(send_comm()) : plugin_->nic_of(recv_comm()); }
 
-  /// The memory must live until it is deregistered, which the Comm does when it closes. The device's GPU must be current for
-  /// kCuda.
+  /// Registers memory, which must live until it is deregistered; closing the Comm deregisters what is left. The device's GPU must
+  /// be current for kCuda.
   Result<MemoryHandle> register_memory(void* data, size_t bytes, MemoryType type);
-  /// Of memory registered here that no outstanding request uses. The handle is used up on success and on error.
+  /// Deregisters memory that was registered here and that no outstanding request uses. The handle is used up on success and on
+  /// error.
   Status deregister_memory(MemoryHandle handle);
-  /// The same for all that is registered with the open comm. @return the first error
+  /// Deregisters everything that is registered with the comm, which must be open. @return the first error
   Status deregister_all();
 
-  /// Posts one send or receive of `bytes` bytes at `data`. nullopt: not now.
+  /// Posts one send or receive of `bytes` bytes at `data`. @return nullopt: not now
   Result<std::optional<Request>> try_post(std::byte* data, size_t bytes, int tag, MemoryHandle handle);
   /// Gives a receive back to the plugin.
   Status consumed(Request request);
 
   /// Deregisters everything and closes. No request may be outstanding. Closing twice is a no-op.
-  /// @return the first error; the rest is closed all the same.
+  /// @return the first error; everything else is deregistered and closed even then
   Status close();
-  /// Closes with requests outstanding, which end with the comm: afterwards the plugin touches no memory of ours. Registrations
-  /// are not taken back here: they are in use until the comm is gone, and go with it (NetPlugin::close).
+  /// Closes with requests outstanding. They end with the comm: afterwards the plugin touches no memory of ours. Registrations are
+  /// not deregistered first, because they are in use until the comm is gone; they end with it (NetPlugin::close).
   Status abort();
 
  private:

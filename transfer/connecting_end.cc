@@ -10,8 +10,9 @@
 namespace tcpx {
 namespace {
 
-// Shares of the time. While nothing stands: enough for a neighbour that does not answer to be given up. Beside channels that stand:
-// enough for a lost packet to be sent again.
+// Longest shares of the time. kLongestShare applies while no channel is connected: long enough for the kernel to give up on a
+// neighbour that does not answer. kLongestBeside applies when other channels are connected: long enough to retransmit a lost
+// packet.
 constexpr Duration kLongestShare = std::chrono::milliseconds(3500), kLongestBeside = std::chrono::milliseconds(2500);
 
 class ConnectingEnd : public PairingEnd {
@@ -46,7 +47,7 @@ class ConnectingEnd : public PairingEnd {
     return round_.empty();
   }
 
-  // Those of a round that is not the first.
+  // Takes the handles of every round but the first.
   Status take_handles() override {
     if (round_.empty() || said_ || !handles_.empty()) return PairingEnd::take_handles();
     TCPX_ASSIGN_OR_RETURN(handles_, receive_handles(*wait_.peer, round_.size(), wait_.deadline));
@@ -54,7 +55,7 @@ class ConnectingEnd : public PairingEnd {
   }
 
  private:
-  /// A channel, and the place of the device in `devices_` that it is tried from.
+  /// A channel, and the index in `devices_` of the device from which it is tried.
   struct Try {
     size_t channel, place;
   };
@@ -68,7 +69,8 @@ class ConnectingEnd : public PairingEnd {
     comms_.emplace(plugin_, from, handles_, wait_.deadline, patience_of(rounds_, more_));
   }
 
-  // Leaves no round where nothing stands and there is nothing left to try: the peer is told the error instead.
+  // Sends this end's message of the round. When no channel is connected and nothing is left to try, it empties the round instead;
+  // the peer is then told the error.
   Status say() {
     Mask failed = 0;
     made_now_ = 0;
@@ -89,7 +91,7 @@ class ConnectingEnd : public PairingEnd {
       beside_ = Deadline::after(std::min(kLongestBeside, (wait_.deadline.at() - Clock::steady().now()) / 4));
     if (beside_ && beside_->expired()) next_.clear();
     for (const Try& one : next_) tried_.emplace(devices_[one.place], peer_nics_[one.channel]);
-    // A network that was away may be back.
+    // A network that was down may be up again.
     if (next_.empty() && made_now_ == 0 && !any_stands()) next_ = std::exchange(hasty_, {});
     if (next_.empty() && made_now_ == 0 && !any_stands()) {
       round_.clear();
@@ -126,8 +128,8 @@ class ConnectingEnd : public PairingEnd {
     return Status::ok();
   }
 
-  // Should all of this round fail: for each channel another device of this end, of which it is not known that it does not reach
-  // the peer's NIC, nor that another channel goes there.
+  // Finds what to try if all of this round fails: for each channel another device of this end. That device must not have been
+  // tried yet with the peer's NIC of the channel, neither by this channel nor by another.
   std::vector<Try> next_tries() const {
     std::vector<Try> next;
     auto tried = tried_;
@@ -144,7 +146,7 @@ class ConnectingEnd : public PairingEnd {
     return next;
   }
 
-  // A round that is not the last, and one of channels that come on top of others, has a share of the time that is left.
+  // Only the last round of a pairing without a connected channel may use all the time that is left; any other round has a share.
   HandshakePatience patience_of(size_t rounds, bool more) const {
     if (all_must_stand()) return {.for_first = wait_.deadline, .all_or_none = true};
     const Duration left = wait_.deadline.at() - Clock::steady().now();
@@ -156,16 +158,16 @@ class ConnectingEnd : public PairingEnd {
   }
 
   const std::vector<std::string> peer_nics_;
-  std::vector<Handle> handles_;                  // of this round; none have come yet
-  std::vector<size_t> places_;                   // of each device, the first
-  std::set<std::pair<int, std::string>> tried_;  // this end's device, the peer's NIC
+  std::vector<Handle> handles_;                  // of this round; empty: they have not come yet
+  std::vector<size_t> places_;                   // for each distinct device, its first index in `devices_`
+  std::set<std::pair<int, std::string>> tried_;  // pairs of this end's device and the peer's NIC
   size_t rounds_ = 0;
-  std::vector<Try> round_, next_;  // over when there are none in this one
-  bool more_ = false;              // to try when this round brings nothing
+  std::vector<Try> round_, next_;  // of this round and the next; the pairing is over when this round has none
+  bool more_ = false;              // something is left to try if this round fails
   std::optional<ConnectingComms> comms_;
   Mask made_now_ = 0;
-  std::optional<Deadline> beside_;  // of trying other devices, since a channel has stood
-  std::vector<Try> hasty_;          // given up in the first round to try others
+  std::optional<Deadline> beside_;  // limit for trying other devices; set once a channel is connected
+  std::vector<Try> hasty_;          // given up early in the first round, so that others could be tried
 };
 
 }  // namespace

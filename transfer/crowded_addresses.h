@@ -1,5 +1,5 @@
-// CrowdedAddresses: who of many clients gives way when there is not room for all. Clients of one address are the business of one
-// host, which cannot have the places of all others by asking more often.
+// CrowdedAddresses: decides which client gives way when there is no room for all. Clients with the same address come from one
+// host, and a host cannot take the places of all others by connecting more often.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,17 @@ namespace tcpx {
 
 class CrowdedAddresses {
  public:
-  /// A place that a client of that address has.
+  /// Counts a place that a client with this address has.
   void add(const std::string& address) { ++places_[address]; }
 
-  /// Whether a client gives way before another one: of the address that has more places, else the one that was silent for longer.
+  /// True when a client gives way before another one: the client whose address has more places, or with equal numbers the one
+  /// that has been silent for longer.
   bool goes_before(const std::string& address, TimePoint heard_at, const std::string& other, TimePoint other_heard_at) const {
     const size_t mine = of(address), others = of(other);
     return mine != others ? mine > others : heard_at < other_heard_at;
   }
-  /// More than its share of `places`, of which one more address wants some. @param newcomer that address
+  /// True when `address` has more than an equal share of `places`. @param newcomer an address that also wants places, and is
+  /// counted
   bool has_more_than_its_share(const std::string& address, const std::string& newcomer, size_t places) const {
     const size_t addresses = places_.size() + (places_.contains(newcomer) ? 0 : 1);
     return of(address) > std::max<size_t>(places / addresses, 1);

@@ -8,7 +8,7 @@
 namespace tcpx {
 namespace {
 
-/// Takes `count` or more hexadecimal digits off the front of `text`.
+/// Removes all hexadecimal digits at the front of `text`. @return true: there were at least `count`
 bool take_hex(std::string_view& text, size_t count) {
   const auto end = std::find_if_not(text.begin(), text.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
   const auto found = static_cast<size_t>(end - text.begin());
@@ -22,19 +22,20 @@ bool take(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-/// "pci0000:00"
+/// True for a name like "pci0000:00".
 bool is_host_bridge(std::string_view name) {
   return take(name, "pci") && take_hex(name, 4) && take(name, ":") && take_hex(name, 2) && name.empty();
 }
 
-/// "0000:03:00.0"
+/// True for a name like "0000:03:00.0".
 bool is_function(std::string_view name) {
   return take_hex(name, 4) && take(name, ":") && take_hex(name, 2) && take(name, ":") && take_hex(name, 2) && take(name, ".") &&
          take_hex(name, 1) && name.empty();
 }
 
-/// Everything up to the host bridge, then the functions below it one by one, the device itself last. Names after the functions
-/// (".../virtio1") are no part of the tree. Empty when `path` names no function below a host bridge.
+/// Splits a path: everything up to the host bridge, then the functions below it one by one, the device itself last. Names after
+/// the functions (".../virtio1") are not part of the PCI tree and are dropped. Empty when `path` names no function below a host
+/// bridge.
 std::vector<std::string_view> chain_of(std::string_view path) {
   std::vector<std::string_view> chain;
   for (size_t begin = 0; begin < path.size();) {
@@ -73,7 +74,7 @@ PciDistance pci_distance(const DeviceLocation& a, const DeviceLocation& b) {
   const auto shared = static_cast<size_t>(apart.first - chain_a.begin());
   if (shared == 1) return PciDistance::kHostBridge;
   if (shared > 1) {
-    // A switch is two bridges deep, its upstream port and a downstream port for each device: below a shared port at most one
+    // A switch is two bridges deep: its upstream port, and a downstream port for each device. So below a shared port at most one
     // bridge and the device are left.
     return std::max(chain_a.size(), chain_b.size()) - shared <= 2 ? PciDistance::kSameSwitch : PciDistance::kBridges;
   }

@@ -35,7 +35,7 @@ Result<bool> FollowingDispatcher::post(TimePoint) {
   return advanced;
 }
 
-// A grant must be of what was submitted here.
+// A granted chunk must belong to a pending transfer, and the transfer must have the same size at both ends.
 Status FollowingDispatcher::check(const ChunkName& name) {
   if (!parts_.transfers.is_pending(name.transfer)) {
     return Status(Code::kProtocol, kFollow,
@@ -54,8 +54,9 @@ Status FollowingDispatcher::finished(size_t channel, std::span<const ChunkEnd> e
   return Status::ok();
 }
 
-// Small ones a few at a time; long ones each, because the sender knows a slow channel by the time that its first ones take; and
-// what the sender may be waiting for. A link that is broken shows where something is wanted of it.
+// Reports small chunks a few at a time, and long ones singly, because the sender recognises a slow channel by how long its first
+// chunks take. The last chunks of a channel are reported at once, because the sender may be waiting for them. An error of the
+// link is ignored here: it shows at the next call that needs the link.
 void FollowingDispatcher::tell_deliveries(size_t channel, std::span<const ChunkEnd> ends) {
   constexpr uint64_t kAtATime = ChunkRouter::kFirstChunks, kLongBytes = 128u << 10;
   Deliveries& delivered = delivered_[channel];
@@ -84,7 +85,7 @@ void FollowingDispatcher::lost(size_t channel) {
   parts_.channels[channel].for_each_failed([&](const ChunkWork& work) {
     Transfer& transfer = parts_.transfers[static_cast<uint64_t>(work.transfer)];
     --transfer.outstanding;
-    end_if_complete(transfer);  // acknowledged, and this was the last that still read its memory
+    end_if_complete(transfer);  // it may be acknowledged already, and this may be the last chunk that still read its memory
   });
   waiting_ -= granted_[channel].size();
   granted_[channel].clear();
@@ -112,8 +113,8 @@ Status FollowingDispatcher::take(PeerMessage type, std::span<const std::byte> pa
   return ChunkDispatcher::take(type, payload);
 }
 
-// Every chunk is granted once, in order, so that only the channels need be named and a chunk sent twice or left out cannot be asked
-// for.
+// Every chunk is granted once, in order. So a grant needs to name only the channels, and cannot ask for a chunk twice or skip
+// one.
 Status FollowingDispatcher::take_grant(const Grant& grant) {
   const auto refuse = [&](std::string_view why) {
     return Status(Code::kProtocol, "take grant",
@@ -137,7 +138,7 @@ Status FollowingDispatcher::take_grant(const Grant& grant) {
 Status FollowingDispatcher::take_regrant(const Regrant& regrant) {
   const ChunkName name{regrant.transfer, regrant.chunk, regrant.transfer_bytes};
   const bool granted_before = std::tie(name.transfer, name.chunk) < std::tie(next_granted_.transfer, next_granted_.chunk);
-  // An acknowledged chunk is not asked for again, and its memory is no longer ours to read.
+  // The peer does not ask again for a chunk that it has acknowledged, and this end may no longer read its memory.
   const bool finished = name.transfer < parts_.transfers.end() && !parts_.transfers.is_pending(name.transfer);
   const bool exists = name.transfer >= 1 && name.chunk < count_chunks(name.transfer_bytes);
   if (!granted_before || finished || !exists) {
@@ -148,7 +149,7 @@ Status FollowingDispatcher::take_regrant(const Regrant& regrant) {
 }
 
 Status FollowingDispatcher::queue(size_t channel, const ChunkName& name) {
-  // The receiver does not know yet that the channel has failed. It will ask for the chunk again.
+  // When the channel has failed, the receiver does not know it yet. It will grant the chunk again.
   if (!parts_.channels[channel].status().is_ok()) return Status::ok();
   if (waiting_ == kMaxPlacedChunks)
     return Status(Code::kProtocol, "take grant", concat("more than ", kMaxPlacedChunks, " chunks wait to be posted"));

@@ -1,8 +1,8 @@
-// FollowingDispatcher: the half of several channels that posts what the other end grants (transfer/placing_dispatcher.h).
+// FollowingDispatcher: with several channels, posts the chunks that the other end grants (transfer/placing_dispatcher.h).
 //
-// Each channel's chunks are posted in the order in which they were granted, because the n-th send of a comm meets its n-th
-// receive. At a receiver it tells the sender what has been delivered. With failover, at the sender, a transfer ends only when the
-// peer has acknowledged all of it, because bytes that a plugin has taken may be lost with the channel.
+// It posts each channel's chunks in the order in which they were granted, because the n-th send of a comm meets its n-th receive.
+// At a receiver it tells the sender what has been delivered. At a sender with failover, a transfer ends only when the peer has
+// acknowledged all of it, because bytes that a plugin has taken may be lost with the channel.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ class FollowingDispatcher final : public ChunkDispatcher {
   std::string waiting_for(size_t channel) const override;
 
  private:
-  /// At the receiver, of a channel.
+  /// The deliveries of one channel of a receiver.
   struct Deliveries {
-    uint64_t chunks = 0;  // in place
-    uint64_t told = 0;    // of them
-    uint64_t untold_bytes = 0;
+    uint64_t chunks = 0;        // in place
+    uint64_t told = 0;          // chunks that the sender has been told about
+    uint64_t untold_bytes = 0;  // bytes of the others
   };
 
   Status check(const ChunkName& name);
@@ -51,10 +51,10 @@ class FollowingDispatcher final : public ChunkDispatcher {
   }
 
   DispatcherParts parts_;
-  std::vector<std::deque<ChunkName>> granted_;  // by channel: to be posted in this order
-  size_t waiting_ = 0;                          // chunks in there
+  std::vector<std::deque<ChunkName>> granted_;  // by channel: chunks to post, in this order
+  size_t waiting_ = 0;                          // number of chunks in `granted_`
   std::vector<Deliveries> delivered_;
-  ChunkName next_granted_{1, 0, 0};  // the next grant begins with it
+  ChunkName next_granted_{1, 0, 0};  // first chunk of the next grant
 };
 
 }  // namespace tcpx

@@ -8,7 +8,7 @@
 namespace tcpx {
 namespace {
 
-// An error of one way, which says nothing of others.
+// True for an error that concerns a single comm and says nothing about others.
 bool is_of_one_way(Code code) {
   return code == Code::kPeerGone || code == Code::kTimeout || code == Code::kPlugin || code == Code::kSystem ||
          code == Code::kProtocol;
@@ -26,7 +26,7 @@ Listener::Listener(Listener&& other) noexcept
     : plugin_(other.plugin_), comm_(other.comm_), handle_(other.handle_), open_(std::exchange(other.open_, false)) {}
 
 Listener::~Listener() {
-  // The first call that saw the error has logged it, and a destructor has no caller to tell.
+  // The call that first saw the error has logged it, and a destructor has no caller to report it to.
   (void)close();
 }
 
@@ -70,7 +70,8 @@ Status AcceptingComms::advance() {
   return ask([&](size_t i) { return listeners_[i].try_accept(*device_handles_[i]); });
 }
 
-// A connect under way, which the plugin is told of when nobody asks for it any more. The plugin writes into the handle.
+// A connect that has been started. Its destruction tells the plugin that nobody asks for it any more. The plugin writes into the
+// handle, so each attempt has its own copy.
 class ConnectingComms::Attempt {
  public:
   Attempt(NetPlugin& plugin, int dev, const Handle& handle)
@@ -78,7 +79,7 @@ class ConnectingComms::Attempt {
   Attempt(Attempt&&) = default;
   ~Attempt() { (void)give_up(); }
 
-  /// @return why it has come to nothing so far; ok when nothing is known to be wrong
+  /// Gives the connect up. @return why it has failed so far; ok when the plugin knows of no error
   Status give_up() {
     if (handle_ == nullptr || !not_yet_) return Status::ok();
     return plugin_->give_up_connect(dev_, std::move(handle_));
@@ -113,7 +114,7 @@ ConnectingComms::~ConnectingComms() = default;
 
 bool ConnectingComms::patience_is_over() {
   const TimePoint now = Clock::steady().now();
-  // A machine that is slow to make the first is slow to make the others, too.
+  // The others get at least as long as the first took: a slow machine is slow for all of them.
   if (any_made() && !for_others_ && !patience_.all_or_none)
     for_others_ = Deadline::after(std::min(std::max(patience_.for_others, now - begin_), (deadline_.at() - now) / 2));
   return (for_others_ ? *for_others_ : patience_.for_first.earlier(deadline_)).expired();
@@ -125,7 +126,7 @@ Result<bool> ConnectingComms::advance() {
   if (!patience_is_over()) return false;
   for (size_t i = 0; i < answers_.size(); ++i) {
     if (answers_[i]) continue;
-    // A plugin that tries again until it is told to stop knows more than that the time is over.
+    // A plugin that retries until it is told to stop may know a more precise reason than a timeout.
     Status why = attempts_[i].give_up();
     if (why.is_ok()) why = Status(Code::kTimeout, "connect", "the other end did not come until the deadline");
     if (patience_.all_or_none) return why;

@@ -1,9 +1,9 @@
-// Handshake: from a bootstrap channel to a comm at each end. One end listens and ships the handle, accepts, and owns the
-// receiving comm; the other gets the handle, connects, and owns the sending comm.
+// Handshake: makes a comm at each end of a bootstrap channel. One end listens, sends the handle to its peer, accepts, and owns
+// the receiving comm. The other end receives the handle, connects, and owns the sending comm.
 //
-// While an end waits for the plugin it watches the bootstrap channel: a peer that dies or gives up ends the wait at once, not at
-// the deadline, because plugins do not notice a peer that never came. The device's GPU must be current on the calling thread
-// (27).
+// An end that waits for the plugin watches the bootstrap channel meanwhile. A peer that dies or gives up thus ends the wait at
+// once and not at the deadline; plugins do not notice a peer that never came. The device's GPU must be current on the calling
+// thread (27).
 #pragma once
 
 #include <algorithm>
@@ -21,15 +21,15 @@
 
 namespace tcpx {
 
-/// Limit of a wait, and its reasons to end early.
+/// The deadline of a wait, and what ends it early.
 struct HandshakeWait {
   Deadline deadline;
   BootstrapChannel* peer = nullptr;         ///< watched when not null
   const std::atomic<bool>* stop = nullptr;  ///< may be null
 };
 
-/// Owns a listen comm and the handle that leads to it. The plugin must outlive it. One accept per listener: not every plugin can
-/// do more (3).
+/// Owns a listen comm and its handle. The plugin must outlive it. A listener accepts once, because not every plugin can do more
+/// (3).
 class Listener {
  public:
   static Result<Listener> create(NetPlugin& plugin, int dev);
@@ -39,13 +39,12 @@ class Listener {
 
   const Handle& handle() const { return handle_; }
 
-  /// nullopt: nobody has come yet. `device_handle` as below.
+  /// Accepts without waiting. @return nullopt: no peer has connected yet. `device_handle` must live as long as the comm
   Result<std::optional<Comm>> try_accept(DeviceHandleStorage& device_handle);
   /// Waits for the end that connects with the handle. `device_handle` must live as long as the comm.
-  /// @return kTimeout at the deadline, kCancelled when stopped, the bootstrap channel's error about the peer, or the plugin's
-  /// error.
+  /// @return kTimeout at the deadline; kCancelled when stopped; the bootstrap channel's error about the peer; the plugin's error
   Result<Comm> accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait);
-  /// The plugin's answer; closing twice is a no-op. Destruction closes too.
+  /// Closes and returns the plugin's answer. Closing twice is a no-op. Destruction closes, too.
   Status close();
 
  private:
@@ -57,24 +56,24 @@ class Listener {
   bool open_ = true;
 };
 
-/// A comm, or why there is none.
+/// A comm, or the reason why there is none.
 using CommAnswer = Result<Comm>;
 
-/// How long several comms that are made side by side are waited for.
+/// How long to wait for several comms that are made side by side.
 struct HandshakePatience {
-  Deadline for_first;        ///< while none is made
-  Duration for_others = {};  ///< that the others then get at least, but no more than half of the time that is left
-  bool all_or_none = false;  ///< all are waited for as for the first, and the first error is that of all; none is left open
+  Deadline for_first;        ///< applies until the first comm is made
+  Duration for_others = {};  ///< least time that the others then have, but no more than half of the time that is left
+  bool all_or_none = false;  ///< every comm may take as long as the first; the first error fails all, and no comm is left open
 };
 
-/// Comms that one end makes side by side: "not yet" of one holds up none of the others, because which of them can go on may depend
-/// on which of them the other end has got to. An error that is none of a single way (this process is out of something) is that of
-/// all, and so is each where all or none must stand.
+/// Comms that one end makes side by side. A comm that is not ready holds up none of the others, because the two ends may work on
+/// them in different orders. An error that concerns more than one comm (this process is out of a resource) fails all of them.
+/// With `all_or_none` every error does.
 class CommsInTheMaking {
  public:
   bool any_made() const { return any_made_; }
   bool all_answered() const { return answered_ == answers_.size(); }
-  /// nullopt: not yet
+  /// The answer for comm `i`. nullopt: not yet
   std::optional<CommAnswer>& answer(size_t i) { return answers_[i]; }
 
  protected:
@@ -82,7 +81,7 @@ class CommsInTheMaking {
   template <class Try>
   Status ask(Try try_one);
 
-  std::vector<std::unique_ptr<DeviceHandleStorage>> device_handles_;  // of accepted comms, which they outlive
+  std::vector<std::unique_ptr<DeviceHandleStorage>> device_handles_;  // of accepted comms; they outlive the comms
   std::vector<std::optional<CommAnswer>> answers_;
 
  private:
@@ -90,11 +89,11 @@ class CommsInTheMaking {
   size_t answered_ = 0;
 };
 
-/// One comm for each listener, in any order that the other end comes to them.
+/// Accepts one comm for each listener, in whatever order the other end connects.
 class AcceptingComms : public CommsInTheMaking {
  public:
   AcceptingComms(std::vector<Listener> listeners, bool all_or_none);
-  /// Asks for those that have not answered yet.
+  /// Tries to accept the comms that have no answer yet.
   Status advance();
   std::unique_ptr<DeviceHandleStorage> take_device_handle(size_t i) { return std::move(device_handles_[i]); }
 
@@ -102,16 +101,16 @@ class AcceptingComms : public CommsInTheMaking {
   std::vector<Listener> listeners_;
 };
 
-/// A comm to each handle, from the device of the same place, in any order of their answers.
+/// Connects to each handle from the device with the same index. The comms become ready in any order.
 class ConnectingComms : public CommsInTheMaking {
  public:
-  /// @param deadline of all
+  /// @param deadline for all comms together
   ConnectingComms(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles, Deadline deadline,
                   const HandshakePatience& patience);
   ConnectingComms(ConnectingComms&&) noexcept;
   ~ConnectingComms();
-  /// Asks for those that have not answered yet. @return true: it is over, all have an answer, kTimeout, or what the plugin knows
-  /// instead, where patience has ended
+  /// Tries to connect the comms that have no answer yet. @return true: all have an answer. Comms for which the patience has ended
+  /// have kTimeout, or the plugin's more precise reason.
   Result<bool> advance();
 
  private:
@@ -125,12 +124,14 @@ class ConnectingComms : public CommsInTheMaking {
   std::optional<Deadline> for_others_;
 };
 
-/// Waits for all of `ConnectingComms`. @return an answer for each, in order; an error of all of them
+/// Makes ConnectingComms and waits until all have an answer. @return an answer for each handle, in order; an error that concerns
+/// all
 Result<std::vector<CommAnswer>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
                                             const HandshakeWait& wait, const HandshakePatience& patience);
 
-/// Asks `try_once` until it has an answer other than "not yet", with pauses between: short beside the time that it has taken so far.
-/// @return the answer, kTimeout at the deadline, kCancelled when stopped, the bootstrap channel's error about the peer.
+/// Calls `try_once` until it has an answer other than "not yet". The pauses between calls are short compared with the time spent
+/// so far.
+/// @return the answer; kTimeout at the deadline; kCancelled when stopped; the bootstrap channel's error about the peer
 template <class Try>
 auto until_answer(const HandshakeWait& wait, const char* operation, Try try_once) -> decltype(try_once()) {
   constexpr Duration kFirstPause = std::chrono::microseconds(50), kLongestPause = std::chrono::milliseconds(5);
@@ -147,8 +148,8 @@ auto until_answer(const HandshakeWait& wait, const char* operation, Try try_once
   }
 }
 
-/// Connects to the listener that `handle` leads to. `handle` itself stays as it is: the plugin writes into a copy (1, 2).
-/// @return as Listener::accept.
+/// Connects to the listener of `handle`. `handle` itself does not change: the plugin writes into a copy (1, 2).
+/// @return the same errors as Listener::accept
 Result<Comm> connect_comm(NetPlugin& plugin, int dev, const Handle& handle, const HandshakeWait& wait);
 
 }  // namespace tcpx

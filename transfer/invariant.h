@@ -1,4 +1,4 @@
-// A check that stays on in every build: its failure is a bug of ours, and going on would hand out memory that is still in use.
+// A check that stays on in every build. When it fails, this library has a bug, and going on would hand out memory still in use.
 #pragma once
 
 #include <cstdlib>

@@ -58,7 +58,8 @@ Result<std::vector<int>> LocalMachine::channel_devices(int gpu, uint32_t channel
   const PciDistance distance = pci_distance(at, devices[static_cast<size_t>(nearest.front())]);
   std::string names;
   for (const int device : nearest) names += concat(names.empty() ? "" : ", ", plugin->properties(device)->name);
-  // Of several that are as far away as any, RxDM has one, and nothing here tells which.
+  // RxDM serves a GPU over one NIC. When several NICs are equally near but none is close to the GPU, nothing here tells which it
+  // is.
   if (nearest.size() > 1 && distance > PciDistance::kBridges) {
     return refused(Code::kUnsupported, concat("no NIC is GPU ", gpu, "'s own: ", names, " are equally near (", name_of(distance),
                                               "), and RxDM has the flows of a GPU on one NIC. Name that one in ",

@@ -11,7 +11,7 @@
 namespace tcpx {
 namespace {
 
-constexpr size_t kMaxReasonBytes = 400;  // of one channel, in a message to the peer
+constexpr size_t kMaxReasonBytes = 400;  // for each channel, in a message to the peer
 
 std::string reason_of(size_t channel) {
   return concat("why ", channel);
@@ -31,7 +31,7 @@ Result<Mask> channels_in(const Parameters& theirs, const std::string& name, Mask
 
 std::string reason_in(const Parameters& theirs, size_t channel) {
   const auto found = theirs.find(reason_of(channel));
-  if (found == theirs.end()) return "the peer does not say why";
+  if (found == theirs.end()) return "the peer gives no reason";
   return printable(std::as_bytes(std::span(found->second)), kMaxReasonBytes);
 }
 
@@ -40,11 +40,11 @@ std::string words_of(const Status& status) {
 }
 
 Status PairingEnd::take_handles() {
-  return Status(Code::kProtocol, kPair, "the peer sends handles that nobody has asked for");
+  return Status(Code::kProtocol, kPair, "the peer sends handles that this end has not asked for");
 }
 
 Status PairingEnd::hear(Parameters said) {
-  if (!listens()) return Status(Code::kProtocol, kPair, "the peer says twice which channels stand");
+  if (!listens()) return Status(Code::kProtocol, kPair, "the peer reports its channels twice");
   heard_ = std::move(said);
   return Status::ok();
 }

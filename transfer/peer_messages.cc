@@ -25,7 +25,7 @@ Status bad(std::string detail) {
   return Status(Code::kProtocol, kReadMessage, std::move(detail));
 }
 
-// Copies the front of `payload` into `value`. @return the bytes after it
+// Copies the first bytes of `payload` into `value`. @return the bytes after them
 template <class T>
 Result<std::span<const std::byte>> take(std::span<const std::byte> payload, T& value) {
   if (payload.size() < sizeof value) return bad(concat(payload.size(), " bytes where at least ", sizeof value, " belong"));
@@ -49,7 +49,7 @@ template <class T>
 Result<T> decode_of_channel(std::span<const std::byte> payload, uint32_t channels, const char* what) {
   T message{};
   TCPX_ASSIGN_OR_RETURN(const auto rest, take(payload, message));
-  if (!rest.empty()) return bad(concat(rest.size(), " bytes behind ", what));
+  if (!rest.empty()) return bad(concat(rest.size(), " bytes after ", what));
   TCPX_RETURN_IF_ERROR(check_channel(message.channel, channels));
   return message;
 }
@@ -80,7 +80,7 @@ Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint
   TCPX_RETURN_IF_ERROR(check_channel(header.channel, channels));
   if (header.text_bytes != text.size() || text.size() > kMaxCauseBytes)
     return bad(concat("a text of ", header.text_bytes, " bytes in ", text.size()));
-  // A code of a newer build means what every failure of the peer means.
+  // A code that only a newer build knows is treated as kPeerGone.
   const bool known = header.code > static_cast<int32_t>(Code::kOk) && header.code <= static_cast<int32_t>(kLastCode);
   return ChannelDown{.channel = header.channel,
                      .reason = Status(known ? static_cast<Code>(header.code) : Code::kPeerGone, "peer reported",
@@ -90,7 +90,7 @@ Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint
 Result<uint64_t> decode_transfer_number(std::span<const std::byte> payload) {
   uint64_t transfer = 0;
   TCPX_ASSIGN_OR_RETURN(const auto rest, take(payload, transfer));
-  if (!rest.empty()) return bad(concat(rest.size(), " bytes behind the number of a transfer"));
+  if (!rest.empty()) return bad(concat(rest.size(), " bytes after the number of a transfer"));
   return transfer;
 }
 

@@ -1,9 +1,10 @@
 // Messages between the two halves of a pipeline while data moves (wire/peer_link.h). Pure: no socket, no clock.
 //
-//   grant          by who places them   the next chunks of a transfer, in order, go over these channels
-//   delivered      receiver -> sender   so many chunks of a channel are in place (only where the sender places them)
+//   grant          from the end that    the next chunks of a transfer, in order, go over these channels
+//                  places the chunks
+//   delivered      receiver -> sender   so many chunks of a channel are in place (only when the sender places the chunks)
 //   channel down   both ways            a channel has failed, and why
-// with failover, which is the receiver's to place:
+// only with failover, where the receiver always places the chunks:
 //   regrant        receiver -> sender   a chunk that a failed channel did not deliver goes over another one
 //   received       receiver -> sender   a transfer is complete
 //   submitted      sender -> receiver   this many transfers can be granted
@@ -21,17 +22,17 @@
 
 namespace tcpx {
 
-/// Channels of one pipeline.
+/// Most channels of one pipeline.
 inline constexpr uint32_t kMaxChannels = 16;
-/// Chunks that one grant may name.
+/// Most chunks that one grant may name.
 inline constexpr uint32_t kMaxGrantChunks = 256;
-/// Chunks that a sender may have placed, over all channels, of which the receiver has not said that they are delivered.
+/// Most chunks, over all channels, that a sender may have placed before the receiver reports them as delivered.
 inline constexpr uint32_t kMaxPlacedChunks = 1024;
 
-/// Front of a grant; `count` bytes follow, each the channel of one chunk.
+/// The start of a grant; `count` bytes follow, each the channel of one chunk.
 struct GrantHeader {
   uint64_t transfer;        ///< number within the pipeline: 1, 2, ...
-  uint64_t transfer_bytes;  ///< as it was submitted by who places it
+  uint64_t transfer_bytes;  ///< as submitted at the end that places the chunks
   uint64_t first_chunk;     ///< index of the first chunk named
   uint32_t count;           ///< 1 ... kMaxGrantChunks
   uint32_t reserved;
@@ -48,7 +49,7 @@ struct Regrant {
 static_assert(sizeof(Regrant) == 32);
 
 struct Delivered {
-  uint64_t chunks;  ///< of the channel, in all
+  uint64_t chunks;  ///< delivered by the channel so far
   uint32_t channel;
   uint32_t reserved;
 };
@@ -64,13 +65,14 @@ struct ChannelDown {
   Status reason;
 };
 
-/// @param channels of the pipeline: every channel named is below it.
+/// Decoders return kProtocol for an inconsistent message. @param channels number of channels of the pipeline; every channel that
+/// a message names must be below it
 Result<Grant> decode_grant(std::span<const std::byte> payload, uint32_t channels);
 Result<Regrant> decode_regrant(std::span<const std::byte> payload, uint32_t channels);
 Result<Delivered> decode_delivered(std::span<const std::byte> payload, uint32_t channels);
 /// The text is made printable; the reason's operation is "peer reported".
 Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint32_t channels);
-/// Of "received" and "submitted". @return the number of the transfer
+/// Decodes "received" and "submitted". @return the number of the transfer
 Result<uint64_t> decode_transfer_number(std::span<const std::byte> payload);
 
 /// Encoders fill `room` and return the part used.

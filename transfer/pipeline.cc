@@ -13,7 +13,7 @@
 namespace tcpx {
 namespace {
 
-// A half that need not wait for its peer looks all the same, rarely: looking costs a system call.
+// A half that need not wait for its peer still reads the link, but only every so many calls, because reading costs a system call.
 constexpr uint32_t kLookAtPeerEvery = 32;
 constexpr std::string_view kPeerNic = ", which the two halves talk over";
 
@@ -77,7 +77,7 @@ Pipeline::Pipeline(std::vector<ChannelParts> channels, PipelineLinks links, cons
 
 Pipeline::~Pipeline() {
   if (pending() == 0 && status_.is_ok()) {
-    (void)close();  // logged where it was first seen
+    (void)close();  // an error has been logged where it was first seen
   } else {
     fail(Status(Code::kInvalidArgument, "destroy connection", concat(pending(), " transfers are pending")));
     while (!channels_.all_closed()) {
@@ -103,7 +103,7 @@ Status Pipeline::deregister_memory(const RegisteredMemory& memory) {
   return channels_.memory().remove(memory);
 }
 
-// In case the plugin ends the process (base/flight_scope.h).
+// The report for the case that the plugin exits the process (base/flight_scope.h).
 std::string Pipeline::told_at_exit() const {
   return pending() > 0 || in_flight() > 0 ? flight_record() : std::string();
 }
@@ -123,7 +123,7 @@ Result<TransferId> Pipeline::submit(const TransferSpec& spec) {
   const auto id = transfers_.add(spec, plan);
   if (!id.is_ok()) return id;
   if (pending() == 1) last_advance_ = clock_.now();
-  if (Status told = dispatcher_->submitted(*id); !told.is_ok()) fail(std::move(told));  // the transfer's failure, not the call's
+  if (Status told = dispatcher_->submitted(*id); !told.is_ok()) fail(std::move(told));  // fails the transfer, not this call
   return id;
 }
 
@@ -150,7 +150,7 @@ bool Pipeline::pump_link() {
   if (status_.is_ok() && !dispatcher_->waits_for_peer() && ++calls_since_pump_ < kLookAtPeerEvery) return false;
   calls_since_pump_ = 0;
   const Result<bool> more = peer_->pump();
-  // Without transfers the end of the link is none of ours: the next user will see it.
+  // While no transfer is pending, the end of the link does not fail the pipeline: the link's next user will see it.
   if (pending() > 0 && !more.is_ok()) fail(more.status());
   if (pending() > 0 && more.is_ok() && !*more && dispatcher_->needs_peer())
     fail(Status(Code::kProtocol, "wait for the peer", "the peer has finished, this end has not"));
@@ -214,7 +214,8 @@ std::string Pipeline::flight_record() const {
   return text;
 }
 
-// One look is enough where other channels can take over. Without the peer's nothing can be granted any more.
+// One check is enough to fail a channel when others can take over. Without the interface of the peer link, nothing can be granted
+// any more.
 void Pipeline::look_at_nics() {
   if (pending() == 0 || !nics_.due(now_)) return;
   for (size_t i = 0; i < channels_.size(); ++i) {
@@ -235,15 +236,16 @@ Status Pipeline::first_nic_down() const {
   return has_peer() ? nics_.down(peer_nic_, kPeerNic) : Status::ok();
 }
 
-// The failure of a channel as the pipeline's. There may be a reason behind the reason: the peer may have noticed first that an
-// interface is down, and closed its comms.
+// The error with which the pipeline fails when a channel has failed. The channel's own error may not be the cause: the peer may
+// have noticed first that an interface is down, and closed its comms.
 Status Pipeline::meaning_of(size_t index) const {
   const Status& reason = channels_[index].status();
   Status down = reason.code() == Code::kPeerGone ? first_nic_down() : Status::ok();
   return down.is_ok() ? channels_.labelled(index, reason) : down;
 }
 
-// A failed channel is told to the peer once; without failover it is the end of the pipeline, with it work for others.
+// Tells the peer once that the channel has failed. Without failover the pipeline fails; with it, other channels take over the
+// chunks.
 void Pipeline::take_failure(size_t index) {
   const Channel& channel = channels_[index];
   Loss& loss = losses_[index];
@@ -275,8 +277,9 @@ void Pipeline::fail(Status reason) {
   channels_.fail(status_);
 }
 
-// Chunks in flight that do not move are their channel's to notice. This is for transfers that wait for the other half, which
-// with failover may itself be waiting for a channel first, before it asks for its chunks again.
+// Each channel notices by itself when its chunks in flight do not move. This check is for transfers that wait for the other half.
+// With failover it allows twice the time, because the other half may first wait for a channel to fail before it grants its chunks
+// again.
 void Pipeline::check_stall(bool advanced) {
   if (advanced || pending() == 0 || in_flight() > 0) last_advance_ = now_;
   const Duration limit = options_.limits.stall_limit * (fails_over() ? 2 : 1);

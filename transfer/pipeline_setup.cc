@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kOpen = "open connection";
 constexpr std::string_view kPluginSockets = "plugin data sockets";
 constexpr std::string_view kLongestChunk = "longest chunk bytes";
-constexpr std::string_view kNics = "nics";  // of the receiving end's channels
+constexpr std::string_view kNics = "nics";  // the NICs of the receiving end's channels
 constexpr size_t kMaxNicBytes = 60;
 static_assert(kMaxChannels * (kMaxNicBytes + 1) <= kMaxParameterBytes);
 constexpr std::string_view kMustMatch[] = {"channels", "chunk bytes", "failover", kPluginPieceBytes};
@@ -36,7 +36,7 @@ Result<uint32_t> number_of(const Parameters& theirs, std::string_view name) {
                 concat("the peer's \"", name, "\" is \"", printable(std::as_bytes(std::span(text)), 32), '"'));
 }
 
-// Names are for people, and to know one NIC from another: a comma in one is none.
+// Makes a list of names separated by commas. The names are for people, and to tell NICs apart, so a comma in a name is replaced.
 std::string listed(const std::vector<std::string>& nics) {
   std::string list;
   for (const std::string& nic : nics) {
@@ -63,7 +63,7 @@ Result<std::vector<std::string>> nics_in(const Parameters& theirs, size_t channe
 
 constexpr const char *kHalf = "half", *kInTurn = "in turn", *kYes = "yes";
 
-// Told by each end of itself.
+// The value with which each end describes itself.
 std::string_view name_of(const PipelineOpening::Halves& halves) {
   if (halves.send && halves.recv) return "both";
   return name_of(halves.send ? Direction::kSend : Direction::kRecv);
@@ -76,7 +76,7 @@ std::vector<Direction> directions_of(const PipelineOpening::Halves& halves) {
   return directions;
 }
 
-// The device's own, where the plugin does not tell which one the comm has.
+// The comm's NIC; the device's NIC when the plugin does not tell the comm's.
 std::string nic_of(const PairedChannel& channel) {
   const std::string told = channel.comm.nic();
   return told.empty() ? channel.nic : told;
@@ -85,7 +85,8 @@ std::string nic_of(const PairedChannel& channel) {
 Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts, const PipelineOptions& options,
                                                 const HandshakeWait& wait, std::unique_ptr<PeerLink> link,
                                                 const std::shared_ptr<const LinkWatch>& watch) {
-  // A name that is no interface now (a plugin may name its devices as it likes) is none later; one that is and goes is down.
+  // Only names that are interfaces now are watched, because a plugin may name its devices as it likes. One that disappears later
+  // counts as down.
   std::set<std::string> interfaces;
   for (const ChannelParts& channel : parts) {
     if (watch->state(channel.nic) != LinkState::kUnknown) interfaces.insert(channel.nic);
@@ -100,7 +101,7 @@ Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts,
                       }};
   auto pipeline = Pipeline::create(std::move(parts), std::move(links), Clock::steady(), options);
   if (!pipeline.is_ok()) return pipeline.status();
-  // The channel drops messages for a half that is not there yet.
+  // The channel drops messages for a half that does not exist yet, so wait until the peer's half does.
   if (shares_channel) TCPX_RETURN_IF_ERROR(wait.peer->barrier(wait.deadline));
   return pipeline;
 }
@@ -114,9 +115,9 @@ void add_message_cut(const NetPlugin& plugin, Parameters& mine) {
   mine.emplace(kPluginSockets, std::to_string(cut->sockets));
 }
 
-// A chunk that the plugin cuts into more pieces than the receiver has sockets would cost the receiver pages (18). It is refused
-// and not cut smaller: the chunk size is the user's and the same at both ends, and another one here than the user set would show
-// in every number that is measured. Both ends know both numbers, so both say it, before anything is made.
+// A chunk that the plugin cuts into more pieces than the receiver has sockets would cost the receiver pages (18). Such a chunk
+// size is refused and not reduced: the user has chosen it for both ends, and another size would change every measured number.
+// Both ends know both numbers, so both report the error before anything is made.
 Status check_chunk_bytes(const NetPlugin& plugin, Direction mine, const Parameters& theirs, uint32_t chunk_bytes) {
   const auto cut = plugin.message_cut();
   if (!cut) return Status::ok();
@@ -145,7 +146,8 @@ Result<PipelineSettings> PipelineSettings::from_environment() {
   TCPX_RETURN_IF_ERROR(read(Variable::kSendWindow, settings.send_window));
   TCPX_RETURN_IF_ERROR(read(Variable::kChunkBytes, settings.chunk_bytes));
   if (!environment_is_set(Variable::kChunkBytes)) {
-    TCPX_ASSIGN_OR_RETURN(const auto pool_bytes, environment_integer(Variable::kSoftPoolBytes));  // each must fit in there
+    // Each chunk must fit into the pool.
+    TCPX_ASSIGN_OR_RETURN(const auto pool_bytes, environment_integer(Variable::kSoftPoolBytes));
     settings.longest_chunk_bytes = static_cast<uint32_t>(std::min<int64_t>(kLongestChunkBytes, pool_bytes));
   }
   TCPX_RETURN_IF_ERROR(read(Variable::kFailover, settings.failover));
@@ -169,7 +171,7 @@ Result<PipelineOpening> PipelineOpening::begin(NetPlugin& plugin, ChannelDevices
     return Status(Code::kInvalidArgument, kOpen, concat(devices.size(), " channels, must be 1 to ", kMaxChannels));
   for (auto* const options : {&halves.send, &halves.recv}) {
     if (!*options) continue;
-    // Long requests cost pages of its pool: none that the user has not asked for.
+    // Such a plugin loses pages of its pool to long requests, so chunks are never longer than the user has asked for.
     if (plugin.message_cut()) (*options)->longest_chunk_bytes = 0;
     TCPX_RETURN_IF_ERROR(ChunkPlan::make(0, (*options)->chunk_bytes, (*options)->longest_chunk_bytes).status());
   }
@@ -178,7 +180,7 @@ Result<PipelineOpening> PipelineOpening::begin(NetPlugin& plugin, ChannelDevices
                      {"chunk bytes", std::to_string(options.chunk_bytes)},
                      {std::string(kLongestChunk), std::to_string(options.longest_chunk_bytes)},
                      {"failover", options.failover ? "on" : "off"}};
-  // Ends that open both halves agree on the number by themselves.
+  // Ends that open both halves agree on the number of channels in another way.
   if (!halves.send || !halves.recv) mine.emplace("channels", std::to_string(devices.size()));
   add_message_cut(plugin, mine);
   std::vector<Listener> listeners;
@@ -192,9 +194,9 @@ Result<PipelineOpening> PipelineOpening::begin(NetPlugin& plugin, ChannelDevices
   return opening;
 }
 
-// Data sockets that are bound to their NIC hear only what comes in by it.
-// Hosts of which each NIC answers for the addresses of all must learn from who connects where that one is to be found: which they do
-// not where both look for each other at the same moment.
+// True when the two directions must be paired one after the other. Data sockets that are bound to their NIC receive only what
+// arrives there. When every NIC of a host answers ARP for the addresses of all its NICs, a host learns the right NIC of its peer
+// from an incoming connect. It does not learn it when both hosts look for each other at the same moment.
 bool PipelineOpening::wants_turns(const BootstrapChannel& peer) const {
   const auto nics = nics_of(*plugin_, devices_);
   if (!nics.is_ok()) return false;
@@ -242,7 +244,7 @@ Status PipelineOpening::hear(BootstrapChannel& peer, size_t told, Deadline deadl
   TCPX_ASSIGN_OR_RETURN(const auto longest, number_of(theirs, kLongestChunk));
   for (const Direction direction : directions_of(halves_)) {
     PipelineOptions& options = direction == Direction::kSend ? *halves_.send : *halves_.recv;
-    // Chunks grow to what the less willing of both says.
+    // Chunks grow up to the smaller of the two ends' limits.
     options.longest_chunk_bytes = std::min(options.longest_chunk_bytes, longest);
     TCPX_RETURN_IF_ERROR(check_chunk_bytes(*plugin_, direction, theirs, options.chunk_bytes));
   }
@@ -252,13 +254,13 @@ Status PipelineOpening::hear(BootstrapChannel& peer, size_t told, Deadline deadl
   if (told == devices_.size()) return Status::ok();
   TCPX_ASSIGN_OR_RETURN(const auto more, receive_handles(peer, devices_.size() - told, deadline));
   theirs_.handles.insert(theirs_.handles.end(), more.begin(), more.end());
-  // The peer goes round its devices.
+  // The peer repeats its list of devices for the added channels.
   for (size_t i = told; i < devices_.size(); ++i) theirs_.peer_nics.push_back(theirs_.peer_nics[i - told]);
   return Status::ok();
 }
 
 Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wait, Links links) {
-  // Before the peer is told that the channels stand: after that nothing here wants a descriptor.
+  // This comes before the peer is told that the channels are connected: after that, nothing here needs a new descriptor.
   TCPX_ASSIGN_OR_RETURN(const auto watch, LinkWatch::shared());
   std::optional<ConnectingHalf> connecting;
   std::optional<AcceptingHalf> accepting;

@@ -26,7 +26,7 @@ PlacingDispatcher::Room PlacingDispatcher::room() const {
   return {.open = chunks_under_way_ < kMaxPlacedChunks ? parts_.channels.room() : 0};
 }
 
-// Tells the other end in one message per transfer and call.
+// Posts chunks while there is room, and tells the other end in one message per transfer and call.
 Result<bool> PlacingDispatcher::post(TimePoint now) {
   now_ = now;
   const Result<bool> regranted = regrant_lost(now);
@@ -65,7 +65,8 @@ Status PlacingDispatcher::send_grant(const Transfer& transfer, uint64_t first, s
   return parts_.peer->post(PeerMessage::kGrant, encode_grant(text, grant));
 }
 
-// Posts the chunk on the channel that suits it best. @param room is corrected when a channel turns out to have none
+// Posts the chunk on the channel that suits it best. @param room corrected when a channel turns out to have none.
+// @return nullopt: not now
 std::optional<size_t> PlacingDispatcher::place(Transfer& transfer, uint64_t chunk, Room& room, TimePoint now) {
   const uint64_t bytes = transfer.plan[chunk].bytes;
   const uint64_t left = transfer.plan.transfer_bytes() - transfer.plan[chunk].offset + queued_behind(transfer);
@@ -83,7 +84,7 @@ std::optional<size_t> PlacingDispatcher::place(Transfer& transfer, uint64_t chun
   return std::nullopt;
 }
 
-// Bytes of the transfers that come after this one. A few of them say enough: there is work for all channels.
+// Bytes of the next transfers after this one. Looking at a few is enough to see whether there is work for all channels.
 uint64_t PlacingDispatcher::queued_behind(const Transfer& transfer) const {
   constexpr uint64_t kLookAhead = 64;
   uint64_t bytes = 0;
@@ -146,7 +147,7 @@ Status PlacingDispatcher::take(PeerMessage type, std::span<const std::byte> payl
   if (type != PeerMessage::kSubmitted || !parts_.failover) return ChunkDispatcher::take(type, payload);
   TCPX_ASSIGN_OR_RETURN(const auto number, decode_transfer_number(payload));
   if (number != submitted_by_peer_ + 1)
-    return Status(Code::kProtocol, "take submission", concat("transfer ", number, " behind ", submitted_by_peer_));
+    return Status(Code::kProtocol, "take submission", concat("transfer ", number, " follows transfer ", submitted_by_peer_));
   submitted_by_peer_ = number;
   return Status::ok();
 }
@@ -155,8 +156,8 @@ Status PlacingDispatcher::take_delivered(const Delivered& delivered) {
   UnderWay& channel = under_way_[delivered.channel];
   if (delivered.chunks <= channel.delivered || delivered.chunks - channel.delivered > channel.chunks.size()) {
     return Status(Code::kProtocol, "take deliveries",
-                  concat(delivered.chunks, " chunks of ", parts_.channels.label(delivered.channel), " behind ", channel.delivered,
-                         ", with ", channel.chunks.size(), " under way"));
+                  concat(delivered.chunks, " chunks of ", parts_.channels.label(delivered.channel), " after ", channel.delivered,
+                         ", with ", channel.chunks.size(), " in flight"));
   }
   for (; channel.delivered < delivered.chunks; ++channel.delivered, --chunks_under_way_) {
     router_.delivered(delivered.channel, channel.chunks.front(), now_);

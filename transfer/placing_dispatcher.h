@@ -1,13 +1,13 @@
-// PlacingDispatcher: the half of several channels that decides what goes where.
+// PlacingDispatcher: with several channels, decides which chunk goes over which channel.
 //
-// It posts each chunk on the channel that suits it best (chunk_router.h) and grants it to the other end, which posts each channel's
-// chunks in the order of its grants. This is the receiver, whose requests are there when bytes come and who sees at once what a
-// channel delivers; or, where a round trip counts more, the sender, who hears of that from the receiver (Delivered) and does not
-// run ahead of it by more than kMaxPlacedChunks.
+// It posts each chunk on the channel that suits it best (chunk_router.h) and grants it to the other end, which posts each
+// channel's chunks in the order of its grants. Usually the receiver places the chunks: its requests are posted before the bytes
+// arrive, and it sees at once what a channel delivers. Where saving a round trip matters more, the sender does. It learns from
+// the receiver what has been delivered (Delivered), and is never more than kMaxPlacedChunks ahead of that.
 //
-// With failover, at the receiver, nothing is granted before the sender has submitted it, because a chunk granted
-// anew must not end up behind one that waits for that; chunks a lost channel had not delivered are granted before all else; and
-// the sender is told of every transfer that is complete.
+// With failover the receiver places the chunks, and three rules are added. It grants a transfer only after the sender has
+// submitted it, because a chunk that is granted again must not queue behind one that waits for a submission. It grants the chunks
+// that a lost channel had not delivered before all others. And it tells the sender of every transfer that is complete.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ class PlacingDispatcher final : public ChunkDispatcher {
   std::string waiting() const override;
 
  private:
-  /// Channels, a bit each, as the chunks of one call are placed.
+  /// Sets of channels (bit i: channel i) while the chunks of one call are placed.
   struct Room {
-    uint32_t open = 0;     // can take a chunk
-    uint32_t refused = 0;  // did not, although it could
+    uint32_t open = 0;     // channels that can take a chunk
+    uint32_t refused = 0;  // channels that did not take a chunk although they had room
   };
 
   Result<bool> regrant_lost(TimePoint now);
@@ -54,11 +54,11 @@ class PlacingDispatcher final : public ChunkDispatcher {
   ChunkRouter router_;
   std::deque<ChunkName> lost_;      // chunks of failed channels
   uint64_t placing_ = 1;            // oldest transfer with chunks not yet granted
-  uint64_t submitted_by_peer_ = 0;  // with failover: transfers that the sender has said it has
-  /// At the sender, of a channel: what the receiver has not said to be delivered.
+  uint64_t submitted_by_peer_ = 0;  // with failover: number of transfers that the sender has reported as submitted
+  /// At the sender: the chunks of one channel that the receiver has not yet reported as delivered.
   struct UnderWay {
     std::deque<uint64_t> chunks;  // bytes of each
-    uint64_t delivered = 0;       // chunks
+    uint64_t delivered = 0;       // number of chunks reported so far
   };
   std::vector<UnderWay> under_way_;
   uint64_t chunks_under_way_ = 0;

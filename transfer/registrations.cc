@@ -6,13 +6,14 @@
 namespace tcpx {
 namespace {
 
-// One registration each. Below what an int holds, which is all that plugins of version 7 take.
+// Distance between the starts of two parts; each part is one registration. A part must be smaller than the largest int, which is
+// all that plugins of version 7 take.
 constexpr size_t kPartStride = size_t{1} << 30;
-// A chunk that begins in one stride may end in the next, so each part reaches a chunk further; and a page, because strides count
-// from the memory's begin, and registrations of GPU memory from the begin of its first page.
+// A chunk that begins in one stride may end in the next, so each part reaches a chunk further. It also reaches a page further,
+// because strides count from the start of the memory, and registrations of GPU memory from the start of its first page.
 constexpr size_t kPartOverlap = kMaxRequestBytes + kPageBytes;
 
-// Index of the part of `memory` with the chunk at `off`; nothing at the very end belongs to the last.
+// Index of the part of `memory` that contains the chunk at `off`. An empty chunk at the very end belongs to the last part.
 size_t part_of(const RegisteredMemory& memory, size_t off) {
   return (off < memory.bytes || off == 0 ? off : off - 1) / kPartStride;
 }
@@ -29,7 +30,7 @@ Result<RegisteredMemory> Registrations::add(void* data, size_t bytes, MemoryType
   free_.pop_back();
   Registration& slot = slots_[number];
   const RegisteredMemory memory{begin, bytes, type, number, slot.generation};
-  // Pages may hold a neighbour's bytes too; a transfer's range is compared with the memory, when it is submitted.
+  // Whole pages may include bytes outside the memory. `Pipeline::submit` checks a transfer's range against the memory itself.
   const Pages pages = type == MemoryType::kCuda ? whole_pages(data, bytes) : Pages{begin, bytes};
   size_t off = 0;
   do {

@@ -1,4 +1,4 @@
-// The loop a tool runs around `Pipeline::progress`.
+// The loop that a tool runs around `Pipeline::progress`.
 #pragma once
 
 #include <atomic>
@@ -14,18 +14,20 @@ namespace tcpx {
 struct RunOptions {
   Deadline deadline;
   const std::atomic<bool>* stop = nullptr;  ///< true ends the run early (Ctrl-C); may be null
-  /// Called about ten times a second with the bytes done so far; may be empty. Must not block. An error ends the run with it.
+  /// Called about ten times a second with the bytes done so far; may be empty. Must not block. An error ends the run, which
+  /// returns it.
   std::function<Status(uint64_t bytes_done)> on_tick = {};
 };
 
-/// Drives `pipeline` until transfer `id` has ended. Waits as backoff.h says while nothing advances.
-/// @return true: done. false: stopped by the flag, nothing has failed. kTimeout at the deadline, the transfer's error, kNotFound
-/// for an id that names no transfer. Except for `done` the transfer may be pending still: `cancel` or destroy the pipeline.
+/// Drives `pipeline` until transfer `id` has ended. While nothing advances it waits as backoff.h describes.
+/// @return true: done. false: stopped by the flag, and nothing has failed. kTimeout at the deadline; the transfer's error;
+/// kNotFound for an id that names no transfer. Unless the result is true the transfer may still be pending: `cancel` or destroy
+/// the pipeline.
 Result<bool> run_until_done(Pipeline& pipeline, TransferId id, const RunOptions& options);
 
-/// The reason that a failed peer has given. A peer closes its comms first, which is what ends this end's transfers with
-/// kPeerGone, and then says why: so that is waited for, for half a second, within `deadline`. @return `mine` for other errors, or
-/// when nothing comes
+/// Finds out why a peer has failed. A failing peer first closes its comms, which ends this end's transfers with kPeerGone, and
+/// then reports the reason. This waits for the report for half a second, or until `deadline`.
+/// @param mine this end's error. @return the peer's report when `mine` is kPeerGone and a report comes, otherwise `mine`
 Status peers_reason(BootstrapChannel& channel, const Status& mine, Deadline deadline = Deadline(TimePoint::max()));
 
 }  // namespace tcpx

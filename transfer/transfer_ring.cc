@@ -6,7 +6,7 @@
 namespace tcpx {
 namespace {
 
-// The lowest 31 bits: a tag is an int and not negative.
+// Keeps the lowest 31 bits, because a plugin's tag is a non-negative int.
 int plugin_tag(uint64_t tag) {
   return static_cast<int>(tag & 0x7fffffff);
 }
@@ -70,7 +70,7 @@ void TransferRing::fail_pending() {
 TransferAnswer TransferRing::poll(TransferId id, const Status& failure) {
   Transfer& transfer = (*this)[static_cast<uint64_t>(id)];
   if (transfer.id != id || transfer.state == TransferState::kUnknown) return {};
-  // Bytes that were sent twice count once.
+  // With failover, bytes may have been sent twice; they count once.
   TransferAnswer answer{.state = transfer.state,
                         .status = Status::ok(),
                         .bytes_done = std::min(transfer.finished_bytes, transfer.plan.transfer_bytes())};

@@ -16,15 +16,16 @@
 namespace tcpx {
 namespace {
 
-// A peer can be this many frames ahead of us; more than any use of this channel needs, and a bound on what it can make us store.
+// Most frames that a peer can be ahead of this end. No use of the channel needs more, and it bounds what a peer can make us
+// store.
 constexpr size_t kMaxInbox = 8;
-// Frames taken in by one look, so that a peer that never stops sending holds up no deadline.
+// Most frames read in one call, so that a peer that never stops sending holds up no deadline.
 constexpr int kMaxFramesPerLook = 256;
-// Peer messages that wait for the socket. Windows bound what a peer that does not read can be owed to a small part of this.
+// Most bytes of peer messages that wait for the socket. Windows keep the messages for a peer that does not read far below this.
 constexpr size_t kMaxOutgoingBytes = 1u << 20;
-// Reads from a peer that is being left, so that the close does not overtake the last message to it.
+// Most reads before this end closes: with unread data the close would reset the connection, and the last message could be lost.
 constexpr int kMaxReadsOfALeaver = 16;
-// Time a stopped end still gives the peer to say its verdict: long for a live peer, short for a user who pressed Ctrl-C.
+// How long a stopped end still waits for the peer's result: long for a live peer, short for a user who pressed Ctrl-C.
 constexpr Duration kFarewellAfterStop = std::chrono::seconds(1);
 
 }  // namespace
@@ -93,14 +94,14 @@ Status BootstrapChannel::stick(Status status) {
   return broken_;
 }
 
-// A frame that is not of the set-up has come, and is no message to a flow.
+// True when the next frame is not of the set-up and is no message for a flow.
 bool BootstrapChannel::peer_has_gone_on() const {
   return assembler_.ends_set_up() && (next_flow_ == 0 || assembler_.type() != FrameType::kLane);
 }
 
-// Meaning of the peer's last frame to a call that expected the channel to go on.
+// The error for a call that expected the channel to go on when the peer has sent its last frame; ok when it has not.
 Status BootstrapChannel::verdict() const {
-  // What it has sent before is still to be asked for.
+  // The error waits until all frames that came before have been taken.
   if (peer_has_gone_on() && inbox_.empty())
     return Status(Code::kProtocol, "bootstrap", "for the peer the connection is set up, for this end it is not");
   if (!peer_final_) return Status::ok();
@@ -108,7 +109,7 @@ Status BootstrapChannel::verdict() const {
   return Status(Code::kProtocol, "bootstrap", "the peer has finished, this end has not");
 }
 
-// Takes in what has arrived, so that a finish frame is seen even while earlier frames wait to be asked for.
+// Reads what has arrived, so that a finish frame is seen even while no call has taken the frames before it.
 Status BootstrapChannel::read_available() {
   const auto may_read = [&] { return broken_.is_ok() && !peer_final_ && !peer_has_gone_on() && inbox_.size() < kMaxInbox; };
   for (int taken = 0; taken < kMaxFramesPerLook && may_read(); ++taken) {
@@ -159,7 +160,7 @@ Status BootstrapChannel::post(uint64_t flow, PeerMessage type, std::span<const s
   return flush();
 }
 
-// Sends what the socket takes now.
+// Sends as many peer messages as the socket takes now.
 Status BootstrapChannel::flush() {
   while (outgoing_sent_ < outgoing_.size() && broken_.is_ok()) {
     const auto rest = std::span(outgoing_).subspan(outgoing_sent_);
@@ -182,7 +183,7 @@ Status BootstrapChannel::flush() {
   return broken_;
 }
 
-// Peer messages that wait go first: frames must not overtake each other, nor cut one in two.
+// Peer messages that wait are sent first: frames must stay in order, and none may be sent inside another.
 Status BootstrapChannel::send_bytes(std::span<const std::byte> bytes, Deadline deadline) {
   if (outgoing_sent_ < outgoing_.size()) {
     TCPX_RETURN_IF_ERROR(send_all(socket_.get(), std::span(outgoing_).subspan(outgoing_sent_), deadline, stop_));
@@ -197,10 +198,10 @@ Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
   TCPX_RETURN_IF_ERROR(broken_);
   Status status = send_bytes(encode_frame(frame), deadline);
   if (status.is_ok()) return status;
-  // A peer that gave up has said why before it closed: that is the better answer. The rest of the frame cannot be sent later,
-  // so the channel is broken either way.
+  // A peer that gave up has sent its reason before it closed, and that is the better answer. The rest of the frame cannot be sent
+  // later, so the channel is broken either way.
   (void)read_available();
-  // That nothing more can be read says less than why nothing can be sent.
+  // The reason why nothing can be sent says more than the error that nothing more can be read.
   if (broken_.code() != Code::kProtocol) broken_ = std::move(status);
   TCPX_RETURN_IF_ERROR(verdict());
   return broken_;
@@ -289,7 +290,7 @@ Status BootstrapChannel::peer_status() {
 }
 
 Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
-  // Even when the incoming frames were broken, a last one may still reach the peer and tell it why.
+  // Even when the peer's frames were malformed, this end's last frame may still reach the peer and tell it why.
   if (socket_) {
     const Status sent = send_bytes(encode_frame(encode_finish(mine)), deadline);
     bool stopped = false;
@@ -320,7 +321,7 @@ void BootstrapChannel::leave(const Status& why) {
     const auto bytes = encode_frame(encode_finish(why));
     (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)::shutdown(socket_.get(), SHUT_WR);
-    // Closed with something unread, the connection would be reset.
+    // Closing a socket with unread data would reset the connection.
     std::array<std::byte, 4096> unread;
     for (int i = 0; i<kMaxReadsOfALeaver&& ::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT)> 0; ++i) {
     }
@@ -331,8 +332,8 @@ void BootstrapChannel::leave(const Status& why) {
 Status BootstrapChannel::nothing_waits() const {
   if (inbox_.empty() && outgoing_sent_ == outgoing_.size()) return Status::ok();
   return Status(Code::kProtocol, "set up connection",
-                concat(inbox_.size(), " frames have not been asked for, ", outgoing_.size() - outgoing_sent_,
-                       " bytes of peer messages not been sent"));
+                concat("this end has not taken ", inbox_.size(), " frames and not sent ", outgoing_.size() - outgoing_sent_,
+                       " bytes of peer messages"));
 }
 
 Result<HandedOver> BootstrapChannel::hand_over() {

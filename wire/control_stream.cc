@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kSmallBufferBytes = 64u << 10;  // a quiet stream keeps at most this
 constexpr size_t kReadBytes = 256u << 10;        // a busy stream reads this much at once
 constexpr size_t kReadPerCall = 1u << 20;        // bounded, so that one stream does not hold up the others
-// The kernel asks an idle peer once a second. check_alive decides sooner whether it has been silent too long, so the kernel gives up
-// as late as it can.
+// The kernel probes an idle peer once a second. `check_alive` decides earlier whether the peer has been silent for too long, so
+// the kernel is told to give up as late as possible.
 constexpr KeepAlive kKeepAlive{.idle = std::chrono::seconds(1), .interval = std::chrono::seconds(1), .probes = 127};
 
 bool is_tcp(int fd) {
@@ -30,7 +30,8 @@ bool is_tcp(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == IPPROTO_TCP;
 }
 
-// Lets an idle stream be checked without a buffer. True for data, the end of the stream and errors, all of which stay for recv.
+// Checks an idle stream without a buffer. True for data, the end of the stream, and errors, all of which the next recv will
+// return.
 bool has_something(int fd) {
   pollfd entry{fd, POLLIN, 0};
   return ::poll(&entry, 1, 0) != 0;
@@ -95,7 +96,7 @@ void ControlStream::fail(Status reason) {
   status_ = std::move(reason);
   outgoing_.clear();
   outgoing_sent_ = 0;
-  // The stream may be kept for long; the peer is to learn of the end now.
+  // This end may keep the stream for long, but the peer must learn of the end now.
   if (socket_) (void)::shutdown(socket_.get(), SHUT_WR);
   if (shared_) shared_->end();
 }
@@ -106,7 +107,7 @@ bool ControlStream::takes_frames() {
   return status_.is_ok() && send_error_.is_ok();
 }
 
-// @return bytes taken, may be 0
+// Gives bytes to the socket or the shared memory. @return number of bytes taken, may be 0
 Result<size_t> ControlStream::hand_over(std::span<const std::byte> bytes) {
   if (shared_) return shared_->write(bytes);
   ssize_t n = 0;
@@ -117,7 +118,7 @@ Result<size_t> ControlStream::hand_over(std::span<const std::byte> bytes) {
   return stream_error("send frame", errno);
 }
 
-// @return bytes read, may be 0; kPeerGone without an errno at the end of the stream
+// Reads bytes into `room`. @return number of bytes read, may be 0; kPeerGone without an errno at the end of the stream
 Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
   if (shared_) return shared_->read(room);
   ssize_t n = 0;
@@ -149,7 +150,7 @@ bool ControlStream::flush() {
   return *taken > 0;
 }
 
-// Makes room for `bytes` from `incoming_begin_` on.
+// Makes the buffer hold `bytes` bytes from `incoming_begin_` on.
 void ControlStream::make_room(size_t bytes) {
   const size_t kept = incoming_end_ - incoming_begin_;
   if (bytes > incoming_bytes_) {
@@ -164,7 +165,8 @@ void ControlStream::make_room(size_t bytes) {
   incoming_end_ = kept;
 }
 
-// Once there is a buffer, recv answers the same question in one system call less.
+// True when a read is worth trying. Once there is a buffer it always is: recv itself shows whether data has come, which saves a
+// system call.
 bool ControlStream::may_read() {
   if (shared_) return shared_->has_something();
   return socket_ && (incoming_ || has_something(socket_.get()));
@@ -196,7 +198,7 @@ bool ControlStream::receive(ControlSink& sink, bool readable) {
     }
     more = taken.is_ok() && *taken == room;
   }
-  if (!more && !send_error_.is_ok()) fail(send_error_);  // nothing of the peer is left to read
+  if (!more && !send_error_.is_ok()) fail(send_error_);  // everything that the peer has sent has been read
   return total > 0;
 }
 

@@ -1,6 +1,6 @@
-// ControlStream: carries the frames of a connection once it is set up. Frames to send are collected and
-// leave together, and a read takes all that has come, so many small messages cost one system call. Between two endpoints of one
-// host the bytes go through shared memory instead of a socket (base/shared_stream.h), and most cost no system call.
+// ControlStream: carries the frames of a connection once it is set up. Frames to send are collected and leave together, and a
+// read takes all that has come, so many small messages cost one system call. Between two endpoints of one host the bytes go
+// through shared memory instead of a socket (base/shared_stream.h), and most messages cost no system call.
 //
 // The two halves of a pipeline also talk over this stream. `open_flow` gives each a PeerLink; the owner's `receive` delivers the
 // messages of all flows, and the PeerLink's `pump` only returns the stream's status.
@@ -24,7 +24,7 @@
 
 namespace tcpx {
 
-/// Limit of the bytes that wait to be sent; beyond it the stream fails with kExhausted.
+/// Most bytes that may wait to be sent; beyond it the stream fails with kExhausted.
 inline constexpr size_t kMaxBacklogBytes = 64u << 20;
 
 /// Receives frames in order, except those of the network's lanes, which go to their flows.
@@ -40,22 +40,22 @@ class ControlSink {
 /// One thread at a time.
 class ControlStream {
  public:
-  /// Has no socket until `attach` gives it one, and collects frames until then.
+  /// The stream has no socket until `attach` gives it one, and collects frames until then.
   ControlStream() = default;
   ControlStream(const ControlStream&) = delete;
   ControlStream& operator=(const ControlStream&) = delete;
 
-  /// Sets TCP_NODELAY and the keep-alive that `check_alive` needs.
+  /// Uses a socket. Sets TCP_NODELAY and the keep-alive that `check_alive` needs.
   /// @param socket connected, non-blocking. @param begun bytes of the next frame that have been read already (HandedOver)
   void attach(UniqueFd socket, std::span<const std::byte> begun = {});
-  /// Uses shared memory instead of a socket. What `shared` refers to must outlive this.
+  /// Uses shared memory instead of a socket. The rings and the socket of `shared` must outlive this object.
   void attach(std::unique_ptr<SharedStream> shared);
   bool is_shared() const { return shared_ != nullptr; }
   /// The descriptor to sleep on after `prepare_sleep` returned false.
   int fd() const { return shared_ ? shared_->fd() : socket_.get(); }
 
-  /// Both ends must open their flows in the same order, so that the numbers agree. The stream must outlive its flows. Their
-  /// messages leave with the next `flush`; a message for a flow without a sink is dropped.
+  /// Opens the next flow. Both ends must open their flows in the same order, so that the numbers agree. The stream must outlive
+  /// its flows. Their messages leave with the next `flush`; a message for a flow without a sink is dropped.
   std::unique_ptr<PeerLink> open_flow();
 
   /// Collects one frame of messages.h. Errors show in `status`; a broken stream drops its frames.
@@ -92,13 +92,13 @@ class ControlStream {
     if (shared_ != nullptr) shared_->end_sleep();
   }
 
-  /// Ok, or why the stream is broken for good: kPeerGone at its end, kProtocol or kUnsupported for bytes that are not a frame,
-  /// the sink's error, kExhausted when the peer does not read, kSystem.
+  /// Ok, or why the stream is broken for good: kPeerGone at the end of the stream; kProtocol or kUnsupported for bytes that are
+  /// not a frame; the sink's error; kExhausted when the peer does not read; kSystem.
   const Status& status() const { return status_; }
   /// Breaks the stream; only the first reason counts. The peer sees its end at once, but the socket stays open until `close`.
   void fail(Status reason);
 
-  /// Needs a broken stream.
+  /// Closes the socket or the shared memory. The stream must be broken.
   void close() {
     socket_.reset();
     if (shared_ != nullptr) shared_->close();
@@ -106,7 +106,7 @@ class ControlStream {
 
   /// Checks that the peer's host still answers (wire/host_signs.h) and frees unused memory. Call it a few times a second. Fails
   /// the stream with kPeerGone after `silence`, which must be more than 3 s because an idle host is asked once a second. A peer
-  /// whose process does not read is not dead: its host answers. The end of a peer on this host shows in the stream by itself.
+  /// whose process does not read is not dead: its host answers. When a peer on this host ends, the stream itself ends.
   void check_alive(Duration silence);
   size_t buffer_bytes() const { return outgoing_.capacity() + incoming_bytes_; }
 
@@ -129,7 +129,7 @@ class ControlStream {
   std::vector<std::byte> outgoing_;
   size_t outgoing_sent_ = 0;  // bytes of outgoing_ already taken
   size_t outgoing_peak_ = 0;  // largest use since check_alive
-  // Of the bytes read, [begin, end) is not delivered yet.
+  // The bytes [begin, end) of the buffer have been read and not delivered yet.
   std::unique_ptr<std::byte[]> incoming_;
   size_t incoming_bytes_ = 0, incoming_begin_ = 0, incoming_end_ = 0;
   size_t incoming_wanted_ = 0;  // bytes of the frame at begin, if not all of it has come

@@ -1,10 +1,11 @@
-// CreditWindows: bounds the memory that one end makes the other hold. Part of the protocol. Inline messages and offers have separate
-// windows, and sends separate ones from the rest, because a send may wait for a receive. A sender takes the cost of a message from a
-// window; the receiver gives it back as credit once it holds nothing of the message any more.
+// CreditWindows: bounds the memory that one end makes the other hold. This is part of the protocol. Inline messages and offers
+// have separate windows. Sends have separate windows from other operations, because a send may wait for a receive. A sender takes
+// the cost of a message from a window; the receiver gives it back as credit once it holds nothing of the message any more.
 //
-// The receiver decides the size of a window: whole or small at first, and it tells the sender every change. A sender that finds no
-// room in a window that is not whole asks once for a larger one, and waits. The receiver grants what its peers may have together
-// (endpoint/peer_memory.h). It shrinks a window only by keeping credit back, so what is under way always fits.
+// The receiver decides the size of a window. The window is whole or small at first, and the receiver tells the sender every
+// change. A sender that finds no room in a window that is not whole asks once for a larger one, and waits. The receiver grants as
+// much as its peers may have together (endpoint/peer_memory.h). It shrinks a window only by keeping credit back, so messages in
+// flight always fit.
 #pragma once
 
 #include <algorithm>
@@ -54,11 +55,11 @@ struct Charge {
   uint64_t bytes = 0;
 };
 
-/// Both directions of one connection. One thread at a time.
+/// The windows of both directions of one connection. One thread at a time.
 class CreditWindows {
  public:
   enum class Size : uint8_t { kWhole, kSmall };
-  /// @param peers first size of the peer's windows, @param own first size of this end's
+  /// @param peers initial size of the peer's windows. @param own initial size of this end's windows
   explicit CreditWindows(Size peers = Size::kWhole, Size own = Size::kWhole) {
     for (size_t i = 0; i < kWindows; ++i) {
       const uint64_t whole = bytes_of(static_cast<Window>(i));
@@ -76,7 +77,7 @@ class CreditWindows {
     if (asks_[i] == Ask::kNone && peer_size_[i] < bytes_of(charge.window)) asks_[i] = Ask::kDue;
     return false;
   }
-  /// Needs `has_room`.
+  /// Takes the cost of a message. `has_room` must be true.
   void take(const Charge& charge) { left_[index(charge.window)] -= charge.bytes; }
   /// Undoes `take` for a message that was not sent after all.
   void put_back(const Charge& charge) { left_[index(charge.window)] += charge.bytes; }

@@ -25,7 +25,7 @@ struct TypeRow {
   std::string_view name;
   uint32_t longest_payload;
 };
-// In the order of FrameType, from kHello on.
+// Names and longest payloads, in the order of FrameType, from kHello on.
 constexpr TypeRow kTypes[] = {{"hello", kMaxSetUpPayloadBytes},
                               {"parameters", kMaxSetUpPayloadBytes},
                               {"handles", kMaxSetUpPayloadBytes},
@@ -49,7 +49,7 @@ constexpr TypeRow kTypes[] = {{"hello", kMaxSetUpPayloadBytes},
                               {"bye", kMaxStatusTextBytes}};
 static_assert(std::size(kTypes) == kLastFrameType);
 
-// Builds before version 8 began a connection with these bytes.
+// Builds with a version below 8 begin a connection with these bytes.
 constexpr std::string_view kOldMagic = "TCPXBOOT";
 
 }  // namespace
@@ -105,7 +105,7 @@ std::span<std::byte> FrameAssembler::wanted() {
 Status FrameAssembler::filled(size_t count) {
   assert(count <= bytes_.size() - filled_);
   filled_ += count;
-  // The magic is compared as far as it has come, so that a short foreign greeting is refused and not waited on.
+  // Compares as much of the magic as has come, so that a short greeting of another protocol is refused at once.
   const size_t magic_bytes = std::min(filled_, sizeof kFrameMagic);
   if (std::memcmp(bytes_.data(), &kFrameMagic, magic_bytes) != 0)
     return bad_frame(concat("not a frame: it begins with \"", printable({bytes_.data(), filled_}, 32), '"'));
@@ -152,7 +152,7 @@ std::vector<std::byte> FrameAssembler::take_bytes() {
 
 std::string text_for_peer(const Status& status) {
   if (status.is_ok()) return {};
-  // A native code means nothing on another machine except to a reader, so it travels within the text.
+  // A native code means nothing to another machine, but something to its user, so it is sent within the text.
   return status.to_string().substr(name_of(status.code()).size() + 2, kMaxStatusTextBytes);
 }
 

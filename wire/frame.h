@@ -1,10 +1,10 @@
-// One frame for all that two ends tell each other over their connection, from the hello to the bye. Pure: no socket, no clock.
+// The frame in which two ends send everything over their connection, from the hello to the bye. Pure: no socket, no clock.
 //
-// A frame is a header of 40 bytes and a payload, little-endian. The frames with which a connection is set up are in
-// set_up_messages.h, those of an endpoint that follow them in messages.h. All of them have one version, the protocol's: two ends of
-// different versions do not talk, and each names the other's.
+// A frame is a header of 40 bytes and a payload, little-endian. The frames that set up a connection are in set_up_messages.h; the
+// frames of an endpoint, which follow them, are in messages.h. All frames carry one version, that of the protocol: two ends with
+// different versions do not talk, and each reports the other's version.
 //
-// A frame proves nothing about who has sent it: there is no authentication in this version.
+// A frame proves nothing about its sender: there is no authentication in this version.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,17 @@
 namespace tcpx {
 
 inline constexpr uint32_t kFrameMagic = 0x58504354;  // "TCPX"
-/// Of the frames, and of all else that an end takes for granted about its peer.
+/// Version of the frames, and of everything else that an end assumes about its peer.
 inline constexpr uint8_t kProtocolVersion = 8;
 
 enum class FrameType : uint8_t {
-  // Of the set-up.
+  // Frames of the set-up.
   kHello = 1,
   kParameters,
   kHandles,
   kBarrier,
   kFinish,
-  // After it.
+  // Frames after it.
   kSend,
   kSendData,
   kWrite,
@@ -54,11 +54,11 @@ constexpr bool is_of_set_up(FrameType type) {
   return type >= FrameType::kHello && type <= FrameType::kFinish;
 }
 
-/// Bytes of the payload of any frame, and of one of the set-up.
+/// Most bytes of the payload of any frame, and of a frame of the set-up.
 inline constexpr uint32_t kMaxPayloadBytes = 2u << 20;
 inline constexpr uint32_t kMaxSetUpPayloadBytes = 64 * 1024;
 
-/// Bytes of the text of a status in a frame.
+/// Most bytes of the text of a status in a frame.
 inline constexpr uint32_t kMaxStatusTextBytes = 1024;
 
 /// The tables in set_up_messages.h and messages.h give the meaning of the fields for each type.
@@ -69,7 +69,7 @@ struct FrameHeader {
   uint8_t packing;
   uint8_t way;
   uint32_t payload_bytes;
-  uint16_t flags;  ///< kBegunFlag, or 0; others are ignored
+  uint16_t flags;  ///< kBegunFlag or 0; other bits are ignored
   uint16_t reserved;
   uint64_t operation;
   uint64_t value;
@@ -84,7 +84,7 @@ FrameHeader header_of(FrameType type);
 /// @return kProtocol naming what is wrong; kUnsupported naming both versions if the version is not kProtocolVersion
 Status check_header(const FrameHeader& header);
 
-/// A frame that has its payload.
+/// A frame of the set-up with its payload.
 struct Frame {
   FrameType type = FrameType::kHello;
   std::vector<std::byte> payload = {};
@@ -93,44 +93,46 @@ struct Frame {
 /// Header and payload, ready to send.
 std::vector<std::byte> encode_frame(const Frame& frame);
 
-/// Builds one frame of the set-up from bytes that arrive in pieces, and refuses them at the first byte that no frame has there. It
-/// never asks for a byte beyond its frame, nor for memory before the header has been checked. At the header of a frame that is not of
-/// the set-up it stops.
+/// Builds one frame of the set-up from bytes that arrive in pieces. It refuses them at the first byte that cannot belong to a
+/// frame, never asks for a byte beyond its frame, and takes no memory for the payload before the header has been checked. It
+/// stops at the header of a frame that is not of the set-up.
 class FrameAssembler {
  public:
   FrameAssembler();
-  /// Room for the next bytes; empty when the frame is whole, and when it is not of the set-up.
+  /// Room for the next bytes; empty when the frame is whole or is not of the set-up.
   std::span<std::byte> wanted();
-  /// The first `count` bytes of wanted() have been filled. @return errors of `check_header`. Final.
+  /// Call when the first `count` bytes of wanted() have been filled. @return errors of `check_header`, which are final
   Status filled(size_t count);
   bool whole() const { return has_header_ && !ends_set_up() && filled_ == bytes_.size(); }
   /// True when the header of a frame that is not of the set-up has come.
   bool ends_set_up() const { return has_header_ && !goes_on_ && !is_of_set_up(type()); }
-  /// Takes the payload of such a frame, too.
+  /// Makes the assembler take the payload of such a frame, too.
   void go_on();
+  /// Number of bytes of the frame that have come.
   size_t size() const { return filled_; }
-  /// The whole frame; the assembler begins anew.
+  /// Takes the whole frame out; the assembler begins a new one.
   Frame take();
-  /// They need the header, and the whole frame.
+  /// `type` and `header` need a complete header, `payload` a whole frame.
   FrameType type() const { return static_cast<FrameType>(header().type); }
   FrameHeader header() const;
   std::span<const std::byte> payload() const;
-  /// The bytes that have come; the assembler begins anew.
+  /// Takes out the bytes that have come; the assembler begins a new frame.
   std::vector<std::byte> take_bytes();
 
  private:
   std::vector<std::byte> bytes_;
   size_t filled_ = 0;
-  bool has_header_ = false;  // and it is checked
+  bool has_header_ = false;  // the header has come and has been checked
   bool goes_on_ = false;
 };
 
-/// The text of a status that is told to the peer beside its code: operation and detail, at most kMaxStatusTextBytes; "" of ok.
+/// The text of a status that is sent to the peer with its code: operation and detail, at most kMaxStatusTextBytes; "" for ok.
 std::string text_for_peer(const Status& status);
-/// The status that a peer has told: its operation is "peer reported", its text bounded and printable; kProtocol for an unknown code.
+/// The status that a peer has sent. Its operation is "peer reported", and its text is bounded and printable. kProtocol for an
+/// unknown code.
 Status status_of_peer(uint64_t code, std::span<const std::byte> text);
 
-/// At most `limit` characters of foreign bytes, with '.' for what is not printable: fit for a log line.
+/// At most `limit` characters of bytes from a peer, with '.' for every byte that is not printable, so that they can be logged.
 std::string printable(std::span<const std::byte> bytes, size_t limit);
 
 }  // namespace tcpx

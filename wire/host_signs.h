@@ -18,11 +18,11 @@
 namespace tcpx {
 
 struct HostSigns {
-  std::chrono::milliseconds since_ack{0};   ///< last acknowledgement, also of a probe
-  std::chrono::milliseconds since_data{0};  ///< last data
-  uint32_t probes = 0;                      ///< sent since the last answer
-  uint32_t retransmits = 0;                 ///< of the oldest data under way, since the last data was acknowledged
-  bool window_shut = false;                 ///< data waits for the peer's TCP window
+  std::chrono::milliseconds since_ack{0};   ///< time since the last acknowledgement, also of a probe
+  std::chrono::milliseconds since_data{0};  ///< time since the last data came
+  uint32_t probes = 0;                      ///< probes sent since the last answer
+  uint32_t retransmits = 0;                 ///< retransmissions of the oldest data in flight, since data was last acknowledged
+  bool window_shut = false;                 ///< data waits because the peer's TCP window is closed
 };
 
 /// @return nullopt: not a TCP socket, or an older kernel

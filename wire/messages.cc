@@ -125,7 +125,7 @@ void encode(const ReadDataFrame& frame, std::vector<std::byte>& out) {
 Status decode(const FrameHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   if (header.bytes > kMaxInlineBytes || payload.size() != header.bytes)
-    return bad(concat(payload.size(), " bytes behind a read data of ", header.bytes));
+    return bad(concat(payload.size(), " bytes of data for a read of ", header.bytes));
   frame = {.operation = header.operation, .data = payload};
   return Status::ok();
 }

@@ -1,9 +1,10 @@
-// The frames of two endpoints whose connection is set up: all that they tell each other, except the bulk data of the lanes. Pure: no
-// socket, no clock.
+// The frames of two endpoints whose connection is set up: everything that they send each other, except the bulk data of the
+// lanes. Pure: no socket, no clock.
 //
-// Each type has a struct below; the table shows where its fields travel in a frame (frame.h). An operation's number is given by the end that started it. For each direction one end alone decides the order of the
-// transfers, so that the two ends never wait for different ones: the data receiver, by the order of its Gos, or on an eager link
-// the data sender, by the order in which it begins. The data receiver has the last word on how a transfer is packed.
+// Each type has a struct below; the table shows where its fields are in a frame (frame.h). The end that starts an operation
+// chooses its number. For each direction one end alone decides the order of the transfers, so that the two ends never wait for
+// different ones. This is the data receiver, by the order of its Gos, or on an eager link the data sender, by the order in which
+// it begins transfers. The data receiver finally decides how a transfer is packed.
 //
 //   header:          operation  value     bytes      packing   payload
 //   SendFrame        operation  sequence  bytes      packing   OperationCounts, lengths, offers, notification
@@ -35,14 +36,14 @@
 // Done with an error refuses a Send, Write or Read.
 //
 // On an eager link (LinkParts::eager) a transfer can begin without a Go: a Write, a Ready, or a Send for which a Posted has come
-// says that its bytes are already on their way. The receiver takes the bytes and sends no Go. If it cannot use them, it receives and
-// discards them, and then refuses the operation, or sends a Go for a write that it needs packed in another way or later; the writer
-// then starts that write again. A begun send is done when it has left, so it is refused only if its receive was given up in the
-// meantime. A transfer that was not begun starts with a Begin after its Go.
+// says that its bytes are already on their way. The receiver takes the bytes and sends no Go. If it cannot use them, it receives
+// and discards them, and then refuses the operation. Or, for a write that it needs later or packed differently, it sends a Go,
+// and the writer starts that write again. A begun send is done when it has left, so it is refused only if its receive was given
+// up in the meantime. A transfer that was not begun starts with a Begin after its Go.
 //
-// Between two endpoints of one host a Send, Write or Ready also offers other ways, each with words that only the lanes of that way
-// understand. The Go names the way that the data receiver has chosen. By kPull the receiver has already copied the bytes when it
-// sends the Go, which so ends a Send and a Read; a Write ends with Done as usual.
+// Between two endpoints of one host a Send, Write or Ready also offers other ways, each with words that only the lanes of that
+// way understand. The Go names the way that the data receiver has chosen. With kPull the receiver has already copied the bytes
+// when it sends the Go, so the Go ends a Send or a Read; a Write ends with Done as usual.
 #pragma once
 
 #include <cstddef>
@@ -67,7 +68,7 @@ inline constexpr uint32_t kMaxNotifyNameBytes = NotifyMsg::kMaxNameBytes;
 inline constexpr uint32_t kMaxNotifyTextBytes = NotifyMsg::kMaxTextBytes;
 inline constexpr uint32_t kMaxWireRanges = Endpoint::kMaxRanges;
 
-/// A way for bytes: one folder of lanes/.
+/// How bulk data travels. Each way is one folder of lanes/.
 enum class Way : uint8_t {
   kNetwork = 0,
   kPull = 1,  ///< the data receiver copies out of the sender's memory
@@ -100,16 +101,16 @@ struct WireRange {
 };
 static_assert(sizeof(WireRange) == 32 && std::is_trivially_copyable_v<WireRange>);
 
-/// The begin of an offer: by this way, with so many bytes of words behind it.
+/// The start of an offer; `words` bytes of words follow.
 struct OfferHeader {
   uint8_t way;  ///< not kNetwork, which is always offered
   uint8_t reserved[3];
   uint32_t words;
 };
 static_assert(sizeof(OfferHeader) == 8 && std::is_trivially_copyable_v<OfferHeader>);
-/// Bytes of all offers of an operation: room for 24 for each range.
+/// Most bytes of all offers of an operation: room for 24 bytes of words for each range.
 inline constexpr uint32_t kMaxOfferBytes = kMaxWireRanges * 24 + kMaxWays * sizeof(OfferHeader);
-/// Bytes of words in a LaneFrame.
+/// Most bytes of words in a LaneFrame.
 inline constexpr uint32_t kMaxLaneFrameBytes = 4096;
 
 /// The start of an operation's payload: how many of each item follow. The rest of the payload is data.
@@ -153,7 +154,7 @@ class WireArray {
   std::span<const std::byte> bytes_;
 };
 
-/// View of the ways that are offered besides the network.
+/// A view of the offers of ways besides the network.
 class WireOffers {
  public:
   WireOffers() = default;
@@ -162,7 +163,7 @@ class WireOffers {
   explicit WireOffers(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   bool empty() const { return bytes_.empty(); }
-  /// The words of the offer by that way; nullopt: there is none.
+  /// The words of the offer of `way`; nullopt: it is not offered.
   std::optional<std::span<const std::byte>> find(Way way) const;
   std::span<const std::byte> raw() const { return bytes_; }
 
@@ -171,10 +172,10 @@ class WireOffers {
 };
 /// Appends an offer.
 void append_offer(Way way, std::span<const std::byte> words, std::vector<std::byte>& offers);
-/// Bounds every offer, and lets each way be offered once. @return kProtocol naming what is wrong
+/// Checks the bounds of every offer, and that no way is offered twice. @return kProtocol naming what is wrong
 Status check_offers(std::span<const std::byte> bytes);
 
-/// At most kMaxNotifyNameBytes and kMaxNotifyTextBytes.
+/// A notification: a name of at most kMaxNotifyNameBytes and a text of at most kMaxNotifyTextBytes.
 struct NotifyText {
   std::string_view name, text;
 };
@@ -217,14 +218,15 @@ struct ReadyFrame {
   bool begun = false;                 ///< its bytes are already on their way, packed as `packing` says
   WireOffers offers;
 };
-/// Data receiver: names the way. Both ends give the transfer to that lane, in the order of their Gos; by kPull the receiver
-/// already has all bytes. On an eager link the network takes transfers in the order in which the data sender begins them.
+/// Data receiver: names the way. Both ends give their transfers to the lanes of that way in the order of the Gos; with kPull the
+/// receiver already has all bytes. On an eager link the network takes transfers in the order in which the data sender begins
+/// them.
 struct GoFrame {
   static constexpr FrameType kType = FrameType::kGo;
   uint64_t operation = 0;
   bool of_read = false;               ///< a read of this frame's sender; else a send or write of its receiver
   Way way = Way::kNetwork;
-  Packing packing = Packing::kWhole;  ///< over the network
+  Packing packing = Packing::kWhole;  ///< used only over the network
 };
 /// Data sender on an eager link: a transfer that got a Go is now the next in the pipeline.
 struct BeginFrame {
@@ -272,7 +274,7 @@ struct NotifyFrame {
   static constexpr FrameType kType = FrameType::kNotify;
   NotifyText notify;
 };
-/// What the lane at one end tells the lane at the other, in words of their own.
+/// A message from the lane at one end to the lane at the other. Only the lanes understand its words.
 struct LaneFrame {
   static constexpr FrameType kType = FrameType::kLane;
   Way way{};

@@ -23,7 +23,7 @@ bool may_notify(FrameType type) {
          type == FrameType::kWriteData;
 }
 
-// The payload behind its counts, cut into parts.
+// The payload after its counts, cut into parts.
 struct Parts {
   WireArray<uint64_t> lengths;
   WireArray<WireRange> ranges;
@@ -89,7 +89,7 @@ Status check_parts(const FrameHeader& header, const Parts& parts) {
   TCPX_RETURN_IF_ERROR(check_offers(parts.offers));
   const size_t data_bytes = has_data(type) ? header.bytes : 0;
   if (data_bytes > kMaxInlineBytes || parts.data.size() != data_bytes)
-    return bad_payload(concat(parts.data.size(), " bytes behind a ", name_of(type), " of ", header.bytes));
+    return bad_payload(concat(parts.data.size(), " bytes of data in a ", name_of(type), " of ", header.bytes));
   return Status::ok();
 }
 

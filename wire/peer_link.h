@@ -1,6 +1,6 @@
-// PeerLink: how the two halves of a pipeline talk while data moves. Ordered and reliable; sending never blocks and neither way
-// allocates. The real ones send LaneFrames over the connection
-// (control_stream.h, bootstrap_channel.h), tests have one of two queues.
+// PeerLink: how the two halves of a pipeline talk while data moves. Messages are ordered and reliable. Sending never blocks, and
+// neither sending nor receiving allocates. The real links send LaneFrames over the connection (control_stream.h,
+// bootstrap_channel.h); tests use one made of two queues.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace tcpx {
 
-/// The messages; their payloads are in transfer/peer_messages.h. A peer may send any other number.
+/// The types of messages; their payloads are in transfer/peer_messages.h. A number from a peer may be any other, too.
 enum class PeerMessage : uint64_t {
   kGrant = 1,
   kRegrant,
@@ -23,11 +23,11 @@ enum class PeerMessage : uint64_t {
 /// Bytes of the largest message.
 inline constexpr size_t kMaxPeerMessageBytes = 512;
 
-/// Takes messages of its peer, in order.
+/// Receives the messages of the peer, in order.
 class PeerMessageSink {
  public:
   virtual ~PeerMessageSink() = default;
-  /// @param payload valid during the call. An error in it is the sink's own failure.
+  /// @param payload valid during the call. The sink itself must deal with errors in it.
   virtual void on_peer_message(PeerMessage type, std::span<const std::byte> payload) = 0;
 };
 
@@ -35,12 +35,12 @@ class PeerMessageSink {
 class PeerLink {
  public:
   virtual ~PeerLink() = default;
-  /// From now on messages go to `sink`, null: nowhere.
+  /// Delivers messages to `sink` from now on; null: drops them.
   virtual void deliver_to(PeerMessageSink* sink) = 0;
   /// Sends a message of at most kMaxPeerMessageBytes (transfer/peer_messages.h).
   virtual Status post(PeerMessage type, std::span<const std::byte> payload) = 0;
-  /// Delivers what has arrived, without waiting. @return false: that was all, the peer has finished and all is well with it; an
-  /// error is the link's for good.
+  /// Delivers what has arrived, without waiting. @return false: nothing more will come, because the peer has finished
+  /// successfully. An error is final.
   virtual Result<bool> pump() = 0;
 };
 

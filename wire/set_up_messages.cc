@@ -34,7 +34,7 @@ void put_text(std::vector<std::byte>& out, std::string_view text) {
   put_bytes(out, std::as_bytes(std::span(text.data(), length)));
 }
 
-// Takes fields off the front of a payload; `false` when they are not there.
+// Takes fields from the front of a payload; `false` when they are not there.
 class Reader {
  public:
   explicit Reader(const Frame& frame) : rest_(frame.payload) {}

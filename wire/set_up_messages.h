@@ -12,7 +12,7 @@
 //   barrier     number    -  (how many barriers the sender has entered, this one included)
 //   finish      code      what failed (Code in tcpx/status.h). The sender's last frame
 //
-// An end that has done its part sends frames of messages.h at once; the other finds them behind the last frame of the set-up.
+// An end that has done its part sends frames of messages.h at once; the other end finds them after the last frame of the set-up.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +40,14 @@ Result<Frame> encode_handles(std::span<const Handle> handles);
 /// @return kProtocol when the payload is not a list of 1 ... `max_count` handles.
 Result<std::vector<Handle>> decode_handles(const Frame& frame, size_t max_count);
 
-/// @return kInvalidArgument when there are too many or one is too long.
+/// @return kInvalidArgument when there are too many parameters, or a name or value is too long.
 Result<Frame> encode_parameters(const Parameters& parameters);
 Result<Parameters> decode_parameters(const Frame& frame);
-/// @return kMismatch naming each one of `must_match` that differs, with both values.
+/// @return kMismatch naming each parameter of `must_match` that differs, with both values.
 Status compare_parameters(const Parameters& mine, const Parameters& theirs, std::span<const std::string_view> must_match);
 
 Frame encode_hello(std::string_view build_version);
-/// Text with everything that is not printable replaced, as it may end in a log.
+/// The text with every byte that is not printable replaced, because it may be logged.
 Result<std::string> decode_hello(const Frame& frame);
 
 /// `number`: how many barriers the sender has entered, this one included.
