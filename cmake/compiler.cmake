@@ -7,6 +7,10 @@ set(_warnings -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wnon-virtu
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Lock annotations (base/mutex.h) are checked by the compiler whenever it is clang.
   list(APPEND _warnings -Wthread-safety)
+  # A local variable may have the name of another file's variable, which is in sight only where files are compiled as one.
+  if(CMAKE_UNITY_BUILD)
+    list(REMOVE_ITEM _warnings -Wshadow)
+  endif()
 endif()
 if(TCPX_WERROR)
   list(APPEND _warnings -Werror)
