@@ -16,7 +16,7 @@
 #include "lanes/host_area.h"
 #include "endpoint/peer_memory.h"
 #include "net/net_plugin.h"
-#include "transfer/bootstrap_channel.h"
+#include "wire/bootstrap_channel.h"
 #include "transfer/pipeline.h"
 #include "transfer/pipeline_setup.h"
 

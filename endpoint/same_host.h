@@ -20,7 +20,7 @@
 #include "base/memory_ops.h"
 #include "lanes/host_area.h"
 #include "tcpx/status.h"
-#include "transfer/bootstrap_channel.h"
+#include "wire/bootstrap_channel.h"
 
 namespace tcpx {
 

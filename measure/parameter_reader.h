@@ -1,4 +1,4 @@
-// Fields out of parameters (transfer/bootstrap_message.h) that a peer sent. Nothing is trusted.
+// Fields out of parameters (wire/set_up_messages.h) that a peer sent. Nothing is trusted.
 #pragma once
 
 #include <charconv>
@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "tcpx/status.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 
 namespace tcpx {
 

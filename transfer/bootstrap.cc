@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/socket_io.h"
 #include "base/text.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 #include "transfer/crowded_addresses.h"
 
 namespace tcpx {

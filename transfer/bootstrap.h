@@ -22,8 +22,8 @@
 #include "base/socket_address.h"
 #include "base/unique_fd.h"
 #include "tcpx/status.h"
-#include "transfer/bootstrap_channel.h"
-#include "transfer/bootstrap_frame.h"
+#include "wire/bootstrap_channel.h"
+#include "wire/frame.h"
 
 namespace tcpx {
 

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "transfer/channel_set.h"
-#include "transfer/peer_link.h"
+#include "wire/peer_link.h"
 #include "transfer/transfer_ring.h"
 
 namespace tcpx {

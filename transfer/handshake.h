@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "net/net_plugin.h"
-#include "transfer/bootstrap_channel.h"
+#include "wire/bootstrap_channel.h"
 #include "transfer/comm.h"
 
 namespace tcpx {

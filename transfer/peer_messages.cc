@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "transfer/bootstrap_frame.h"
+#include "wire/frame.h"
 
 namespace tcpx {
 namespace {

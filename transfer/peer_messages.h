@@ -19,6 +19,7 @@
 #include <string>
 
 #include "tcpx/status.h"
+#include "wire/peer_link.h"
 
 namespace tcpx {
 
@@ -28,13 +29,6 @@ inline constexpr uint32_t kMaxChannels = 16;
 inline constexpr uint32_t kMaxGrantChunks = 256;
 /// Chunks that a sender may have placed, over all channels, of which the receiver has not said that they are delivered.
 inline constexpr uint32_t kMaxPlacedChunks = 1024;
-
-/// Front of every payload below. Pipelines on one bootstrap channel are numbered in the order in which they are opened.
-struct FlowHeader {
-  uint32_t flow;
-  uint32_t reserved;
-};
-static_assert(sizeof(FlowHeader) == 8);
 
 /// Front of a grant; `count` bytes follow, each the channel of one chunk.
 struct GrantHeader {
@@ -80,9 +74,6 @@ Result<Delivered> decode_delivered(std::span<const std::byte> payload, uint32_t 
 Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint32_t channels);
 /// Of "received" and "submitted". @return the number of the transfer
 Result<uint64_t> decode_transfer_number(std::span<const std::byte> payload);
-
-/// Room for the largest payload of this file, without FlowHeader.
-inline constexpr size_t kMaxPeerMessageBytes = 512;
 
 /// Encoders fill `room` and return the part used.
 using PeerMessageRoom = std::span<std::byte, kMaxPeerMessageBytes>;

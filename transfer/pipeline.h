@@ -24,7 +24,7 @@
 #include "transfer/channel_set.h"
 #include "transfer/chunk_dispatcher.h"
 #include "transfer/nic_watch.h"
-#include "transfer/peer_link.h"
+#include "wire/peer_link.h"
 #include "transfer/peer_messages.h"
 #include "transfer/registrations.h"
 #include "transfer/transfer_ring.h"

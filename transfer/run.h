@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "base/clock.h"
-#include "transfer/bootstrap_channel.h"
+#include "wire/bootstrap_channel.h"
 #include "transfer/pipeline.h"
 
 namespace tcpx {

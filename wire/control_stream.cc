@@ -13,8 +13,8 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "wire/host_signs.h"
-#include "transfer/bootstrap_channel.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/bootstrap_channel.h"
+#include "wire/set_up_messages.h"
 
 namespace tcpx {
 namespace {

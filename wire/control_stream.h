@@ -21,8 +21,8 @@
 #include "base/shared_stream.h"
 #include "base/unique_fd.h"
 #include "wire/messages.h"
-#include "transfer/bootstrap_frame.h"
-#include "transfer/peer_link.h"
+#include "wire/frame.h"
+#include "wire/peer_link.h"
 
 namespace tcpx {
 

@@ -6,8 +6,8 @@
 
 #include "base/text.h"
 #include "wire/operation_payload.h"
-#include "transfer/bootstrap_frame.h"
-#include "transfer/peer_messages.h"
+#include "wire/frame.h"
+#include "wire/peer_link.h"
 
 namespace tcpx {
 namespace {

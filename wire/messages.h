@@ -59,7 +59,7 @@
 
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
-#include "transfer/bootstrap_frame.h"
+#include "wire/frame.h"
 #include "wire/credit_windows.h"
 
 namespace tcpx {

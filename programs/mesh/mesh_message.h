@@ -9,7 +9,7 @@
 
 #include "programs/mesh/mesh_schedule.h"
 #include "tcpx/status.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 
 namespace tcpx::mesh {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "measure/child.h"
-#include "transfer/bootstrap_channel.h"
+#include "wire/bootstrap_channel.h"
 
 namespace tcpx::perf {
 

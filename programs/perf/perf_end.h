@@ -10,7 +10,7 @@
 
 #include "measure/ends/pipeline.h"
 #include "programs/perf/perf_output.h"
-#include "transfer/bootstrap_channel.h"
+#include "wire/bootstrap_channel.h"
 #include "transfer/local_machine.h"
 
 namespace tcpx::perf {

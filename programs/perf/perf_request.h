@@ -4,7 +4,7 @@
 #include <string>
 
 #include "programs/perf/perf.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 
 namespace tcpx::perf {
 

@@ -9,7 +9,7 @@
 #include "measure/end.h"
 #include "measure/samples.h"
 #include "programs/perf/perf.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 
 namespace tcpx::perf {
 

@@ -12,7 +12,7 @@
 #include "measure/test_memory.h"
 #include "programs/program.h"
 #include "programs/transfer/transfer_program.h"
-#include "transfer/bootstrap_channel.h"
+#include "wire/bootstrap_channel.h"
 #include "transfer/handshake.h"
 #include "transfer/local_machine.h"
 #include "transfer/pipeline_setup.h"

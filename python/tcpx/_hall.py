@@ -15,8 +15,7 @@ import threading
 import time
 
 from ._store import KeyValue
-from .connection import Connection
-from .endpoint import Endpoint
+from .endpoint import Connection, Endpoint
 from .errors import Cancelled, Error, Mismatch, PeerGone, Timeout
 
 __all__ = ["Hall"]

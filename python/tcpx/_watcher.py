@@ -6,12 +6,8 @@ import asyncio
 import select
 import threading
 import weakref
-from typing import TYPE_CHECKING
 
 from . import _core
-
-if TYPE_CHECKING:
-    from .operation import Operation
 
 
 class LoopWatcher:
@@ -22,11 +18,11 @@ class LoopWatcher:
         # A set of its own, and nobody reads the descriptor: so each event of it wakes every loop that watches it.
         self._events = select.epoll()
         self._events.register(core.event_fd(), select.EPOLLIN | select.EPOLLET)
-        self._awaited: dict[asyncio.Future[None], Operation] = {}
+        self._awaited: dict[asyncio.Future[None], _core.Operation] = {}
         self._idle: list[asyncio.Future[None]] = []
         loop.add_reader(self._events.fileno(), self._look)
 
-    def add(self, operation: Operation) -> asyncio.Future[None]:
+    def add(self, operation: _core.Operation) -> asyncio.Future[None]:
         """A future that is done when the operation has ended."""
         future = self._loop.create_future()
         self._awaited[future] = operation
@@ -40,9 +36,7 @@ class LoopWatcher:
 
     def _look(self) -> None:
         self._events.poll(0)
-        ended = [
-            future for future, one in self._awaited.items() if future.done() or one._core.done()
-        ]
+        ended = [future for future, one in self._awaited.items() if future.done() or one.done()]
         for future in ended:
             del self._awaited[future]
         for future in (*ended, *self._idle):

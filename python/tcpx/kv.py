@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import struct
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ._calls import Calls
+from ._session import READ, WRITE, Holder, Session, Started, finish
 from .buffers import Buffer, Extent, extent_of
-from .errors import invalid
+from .errors import Mismatch, invalid
+from .operation import Operation
 from .slot import Slot
-
-if TYPE_CHECKING:
-    from .connection import Connection
-    from .endpoint import Endpoint
+from .streams import CURRENT, Stream, handle_of
 
 __all__ = ["KvPool", "RemotePool"]
 
@@ -66,17 +66,17 @@ class KvPool:
         self.tensor = tensor
         self.block_bytes = block_bytes
         self.blocks = extent.nbytes // block_bytes
-        self._advertised: weakref.WeakKeyDictionary[Endpoint, RemotePool] = weakref.WeakKeyDictionary()
-        self._exchanged: weakref.WeakKeyDictionary[Endpoint, dict[int, RemotePool]] = weakref.WeakKeyDictionary()
+        self._advertised: weakref.WeakKeyDictionary[Session, RemotePool] = weakref.WeakKeyDictionary()
+        self._exchanged: weakref.WeakKeyDictionary[Session, dict[int, RemotePool]] = weakref.WeakKeyDictionary()
 
-    def advertise(self, endpoint: Endpoint) -> RemotePool:
+    def advertise(self, endpoint: Holder) -> RemotePool:
         """What the process at the other end of a connection of `endpoint` needs to write to the blocks and to read them.
 
         As `Endpoint.advertise`: what others do with GPU memory waits for what its framework's current stream holds now.
         """
         self.extent()
-        remote = RemotePool(endpoint.advertise(self.tensor).bytes(), self.block_bytes)
-        self._advertised[endpoint] = remote
+        remote = RemotePool(endpoint.session.advertise(None, False, self.tensor).bytes(), self.block_bytes)
+        self._advertised[endpoint.session] = remote
         return remote
 
     def extent(self) -> Extent:
@@ -86,16 +86,16 @@ class KvPool:
             raise invalid("use a pool", f"{extent.nbytes} bytes now, {self.blocks * self.block_bytes} when it was made")
         return extent
 
-    def remote_of(self, connection: Connection) -> RemotePool:
+    def remote_of(self, connection: Calls) -> RemotePool:
         """The pool that `exchange` got over a connection."""
-        remote = self._exchanged.get(connection.endpoint, {}).get(connection.id)
+        remote = self._exchanged.get(connection.session, {}).get(connection.id)
         if remote is None:
             raise invalid("move blocks", "no remote pool: pass remote=, or call pool.exchange(connection) at both ends")
         return remote
 
-    def exchange(self, connection: Connection, timeout: float | None = None) -> RemotePool:
+    def exchange(self, connection: Calls, timeout: float | None = None) -> RemotePool:
         """Swaps pools with the other end, which has to call this, too. Both name as many bytes a block."""
-        mine = bytes(self.advertise(connection.endpoint))
+        mine = bytes(self.advertise(connection))
         theirs = bytearray(len(mine))
         receiving = connection.recv_async(theirs, timeout=timeout)
         connection.send(mine, timeout=timeout)
@@ -103,14 +103,106 @@ class KvPool:
         remote = RemotePool.from_bytes(theirs)
         if remote.block_bytes != self.block_bytes:
             raise invalid("exchange pools", f"blocks of {self.block_bytes} bytes here, of {remote.block_bytes} there")
-        self._exchanged.setdefault(connection.endpoint, {})[connection.id] = remote
+        self._exchanged.setdefault(connection.session, {})[connection.id] = remote
         return remote
 
     def __repr__(self) -> str:
         return f"<tcpx.kv.KvPool of {self.blocks} blocks of {self.block_bytes} bytes>"
 
 
-def block_numbers(ids: Any) -> Any:
+class BlockCalls(Calls):
+    """The calls of `tcpx.Connection` that move blocks."""
+
+    def write_blocks(
+        self,
+        pool: KvPool,
+        local_ids: Any,
+        remote_ids: Any,
+        *,
+        remote: RemotePool | None = None,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+    ) -> None:
+        """Writes blocks of a pool, by number, to blocks of the other end's: ``local_ids[i]`` to ``remote_ids[i]``.
+
+        local_ids, remote_ids: numpy arrays or lists of integers, as many. remote: the other end's pool; default: the one that
+        `KvPool.exchange` got over this connection. `notify` comes when all blocks are in place.
+        """
+        finish(self._start_blocks(WRITE, pool, local_ids, remote_ids, remote, timeout, stream, notify, False))
+
+    def read_blocks(
+        self,
+        pool: KvPool,
+        local_ids: Any,
+        remote_ids: Any,
+        *,
+        remote: RemotePool | None = None,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+    ) -> None:
+        """Reads blocks of the other end's pool, by number: ``remote_ids[i]`` to ``local_ids[i]``. Else as `write_blocks`."""
+        finish(self._start_blocks(READ, pool, local_ids, remote_ids, remote, timeout, stream, notify, False))
+
+    def write_blocks_async(
+        self,
+        pool: KvPool,
+        local_ids: Any,
+        remote_ids: Any,
+        *,
+        remote: RemotePool | None = None,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+        event: bool = False,
+    ) -> Operation:
+        """`write_blocks` as an `Operation`. The numbers may be changed as soon as it returns."""
+        return Operation(self.session, self._start_blocks(WRITE, pool, local_ids, remote_ids, remote, timeout, stream, notify, event))
+
+    def read_blocks_async(
+        self,
+        pool: KvPool,
+        local_ids: Any,
+        remote_ids: Any,
+        *,
+        remote: RemotePool | None = None,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+        event: bool = False,
+    ) -> Operation:
+        """`read_blocks` as an `Operation`. The numbers may be changed as soon as it returns."""
+        return Operation(self.session, self._start_blocks(READ, pool, local_ids, remote_ids, remote, timeout, stream, notify, event))
+
+    def _start_blocks(
+        self,
+        kind: int,
+        pool: KvPool,
+        local_ids: Any,
+        remote_ids: Any,
+        remote: RemotePool | None,
+        timeout: float | None,
+        stream: Stream,
+        notify: bytes | None,
+        event: bool,
+    ) -> Started:
+        there = remote or pool.remote_of(self)
+        if there.block_bytes != pool.block_bytes:
+            raise Mismatch(
+                f"{Mismatch.code}: move blocks: of {pool.block_bytes} bytes here, of {there.block_bytes} there", "", "move blocks"
+            )
+        extent = pool.extent()
+        if extent.readonly and kind == READ:
+            raise invalid("read blocks", "the pool's buffer is read-only")
+        keep = pool, self.session.registered(extent)
+        current = extent.stream if stream is CURRENT else handle_of(stream)
+        mine = extent.address, pool.block_bytes, pool.blocks, _block_numbers(local_ids)
+        theirs = there.slot.raw, there.slot.offset, there.blocks, _block_numbers(remote_ids)
+        return self.session.core.start_blocks(kind, self.id, *mine, *theirs, timeout, current, notify, event), keep
+
+
+def _block_numbers(ids: Any) -> Any:
     """Block numbers as the library takes them: a contiguous numpy array of int64. Raises TypeError for no integers."""
     import numpy
 

@@ -6,14 +6,11 @@ import asyncio
 import os
 import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from . import _core
+from ._session import Session, Started
 from .errors import Timeout
 from .streams import Stream, handle_of, make_wait
-
-if TYPE_CHECKING:
-    from .endpoint import Endpoint
 
 __all__ = ["Operation"]
 
@@ -28,12 +25,11 @@ class Operation:
     Its buffers live at least until it has ended, also when nobody keeps the operation. Any thread, any event loop.
     """
 
-    __slots__ = ("_endpoint", "_core", "_keep", "__weakref__")
+    __slots__ = ("_session", "_core", "__weakref__")
 
-    def __init__(self, endpoint: Endpoint, core: _core.Operation, keep: Any) -> None:
-        self._endpoint = endpoint
-        self._core = core
-        self._keep = keep
+    def __init__(self, session: Session, started: Started) -> None:
+        self._session = session
+        self._core = session.keep(started)
 
     def done(self) -> bool:
         """Whether it has ended, well or not. Does not wait."""
@@ -72,9 +68,7 @@ class Operation:
             make_wait(handle, self._core.completion_event())
 
     def _release(self) -> None:
-        if self._keep is not None:
-            self._keep = None
-            self._endpoint._forget(self)
+        self._session.pending.pop(self._core, None)
 
     def __await__(self) -> Generator[Any, None, None]:
         ended = self.done()
@@ -86,7 +80,7 @@ class Operation:
                     yield
                     ended = self.done()
             if not ended:
-                yield from self._endpoint._watch(self)
+                yield from self._session.watchers.of_this_loop().add(self._core)
         except asyncio.CancelledError:
             self._core.cancel()
             raise

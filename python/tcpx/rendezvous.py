@@ -24,8 +24,7 @@ from typing import Any
 
 from ._hall import Hall
 from ._store import KeyValue, of_environment, of_torchrun
-from .connection import Connection
-from .endpoint import Endpoint
+from .endpoint import Connection, Endpoint
 from .errors import Cancelled, Error, PeerGone, Protocol, Timeout, invalid
 
 __all__ = ["Group", "join"]

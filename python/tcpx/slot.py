@@ -40,10 +40,10 @@ class Slot:
     It is indexed like the contiguous tensor that it names: ``slot[3]`` is that row, ``slot[2:5]`` those rows; `slot.bytes` cuts by
     bytes, `slot.view` gives it another shape.
 
-    shape, itemsize: of that tensor; nbytes: its length.
+    shape, itemsize: of that tensor; nbytes: its length. raw: the 64 bytes of the whole advertisement, as C++ ships them.
     """
 
-    __slots__ = ("_raw", "offset", "shape", "itemsize", "nbytes", "_origin", "__weakref__")
+    __slots__ = ("raw", "offset", "shape", "itemsize", "nbytes", "_origin", "__weakref__")
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Slot:
         itemsize: int,
         origin: Origin | None = None,
     ) -> None:
-        self._raw = raw
+        self.raw = raw
         self.offset = offset
         self.shape = shape
         self.itemsize = itemsize
@@ -71,7 +71,8 @@ class Slot:
         self._origin.withdraw()
         self._origin.keep.clear()
 
-    def _advertise_again(self) -> None:
+    def advertise_again(self) -> None:
+        """Of GPU memory, where it was advertised: what comes from now on waits for what the GPU has been given since."""
         if self._origin is not None and self._origin.again is not None:
             for buffer in list(self._origin.keep):
                 self._origin.again(buffer)
@@ -99,20 +100,20 @@ class Slot:
         last = self.nbytes if last is None else last
         if not 0 <= first <= last <= self.nbytes:
             raise invalid("cut a slot", f"bytes {first} to {last} of {self.nbytes}")
-        return Slot(self._raw, self.offset + first, (last - first,), 1, self._origin)
+        return Slot(self.raw, self.offset + first, (last - first,), 1, self._origin)
 
     def view(self, shape: tuple[int, ...], itemsize: int = 1) -> Slot:
         """The same bytes under another shape, of elements of `itemsize` bytes."""
         if itemsize < 1 or min(shape, default=0) < 0 or math.prod(shape) * itemsize != self.nbytes:
             raise invalid("view a slot", f"shape {shape} of {itemsize}-byte elements, for {self.nbytes} bytes")
-        return Slot(self._raw, self.offset, tuple(shape), itemsize, self._origin)
+        return Slot(self.raw, self.offset, tuple(shape), itemsize, self._origin)
 
     def _part(self, first: int, shape: tuple[int, ...]) -> Slot:
-        return Slot(self._raw, self.offset + first, shape, self.itemsize, self._origin)
+        return Slot(self.raw, self.offset + first, shape, self.itemsize, self._origin)
 
     def __bytes__(self) -> bytes_:
         lengths = struct.pack(f"<{len(self.shape)}Q", *self.shape)
-        return self._raw + _VIEW.pack(self.offset, self.itemsize, len(self.shape)) + lengths
+        return self.raw + _VIEW.pack(self.offset, self.itemsize, len(self.shape)) + lengths
 
     @classmethod
     def from_bytes(cls, data: bytes_ | bytearray | memoryview) -> Slot:
@@ -145,7 +146,7 @@ class Slot:
         return isinstance(other, Slot) and bytes_(self) == bytes_(other)
 
     def __hash__(self) -> int:
-        return hash((self._raw, self.offset, self.shape, self.itemsize))
+        return hash((self.raw, self.offset, self.shape, self.itemsize))
 
     def __repr__(self) -> str:
         # Not the id: knowing it is the right to use the slot, and what is printed ends up in logs.

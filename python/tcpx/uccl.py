@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any
 
-from ._uccl_descs import NO_ID, XferDesc, pack, unpack
-from ._uccl_names import FloatType, XferHandle, current_gpu, get_oob_ip, read_metadata, refused_ipc, without_conn
-from ._uccl_report import Refused, last_error, reports
-from ._uccl_transfers import READ, RECV, SEND, WRITE, Transfers
+from ._uccl.descs import NO_ID, XferDesc, pack, unpack
+from ._uccl.names import FloatType, XferHandle, current_gpu, get_oob_ip, read_metadata, refused_ipc, without_conn
+from ._uccl.report import Refused, last_error, reports
+from ._uccl.transfers import READ, RECV, SEND, WRITE, Transfers
 from .endpoint import Endpoint as _Endpoint
 from .endpoint import Notification
 from .errors import invalid
@@ -38,7 +38,7 @@ class Endpoint:
 
     def __init__(self, local_gpu_idx: int | None = None, num_cpus: int = 0) -> None:
         self._endpoint = _Endpoint(current_gpu() if local_gpu_idx is None else local_gpu_idx, num_cpus=num_cpus)
-        self._core = self._endpoint._core
+        self._core = self._endpoint.session.core
         self._under_way = Transfers(self._core)
         self._memories = self._under_way.memories
 

@@ -23,13 +23,13 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 
-from ._chain import Progress, Report
-from ._manifest import SHORTEST_PIECE, Tensor, tensors_of
-from ._publication import Publication, parts_of, read_into
-from ._receiver import Receiver
-from ._shard import Shard
-from ._source import Source
-from ._station import Station
+from ._weights.chain import Progress, Report
+from ._weights.manifest import SHORTEST_PIECE, Tensor, tensors_of
+from ._weights.publication import Publication, parts_of, read_into
+from ._weights.receiver import Receiver
+from ._weights.shard import Shard
+from ._weights.source import Source
+from ._weights.station import Station
 from .buffers import Buffer
 from .errors import invalid
 from .rendezvous import Group, join
@@ -37,6 +37,7 @@ from .rendezvous import Group, join
 __all__ = ["Publication", "Report", "Shard", "broadcast", "fetch_into", "publish"]
 
 _stations: weakref.WeakKeyDictionary[Group, Station] = weakref.WeakKeyDictionary()
+_published: weakref.WeakKeyDictionary[Station, dict[str, Publication]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 _default: Group | None = None
 
@@ -102,8 +103,9 @@ def publish(
     """
     station = station_of(group)
     with station.lock:
-        before = station.published.pop(name, None)
-        station.published[name] = publication = Publication(station, name, state_dict, version)
+        published = _published.setdefault(station, {})
+        before = published.pop(name, None)
+        published[name] = publication = Publication(station, name, state_dict, version)
         if before is not None:
             before.close()
     return publication

@@ -30,7 +30,8 @@ from ranks import join_here
 from resource_counts import held_now
 
 import tcpx
-from tcpx import _chain, weights
+from tcpx import weights
+from tcpx._weights import chain as _chain
 from tcpx.rendezvous import Group
 
 #: Ranks: the trainer, and receivers. The first receiver is only stopped, and so lives to the end as the trainer does.

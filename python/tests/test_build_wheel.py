@@ -61,13 +61,13 @@ def test_interpreters_that_cannot_have_the_package(tmp_path: Path, change: str, 
 def test_a_wheel_has_everything(wheel: Path | None) -> None:
     if wheel is None:
         pytest.skip("no wheels in build/wheels (scripts/build_wheel.sh)")
-    if wheel.stat().st_mtime < max(source.stat().st_mtime for source in (ROOT / "python" / "tcpx").iterdir()):
+    sources = [one for one in (ROOT / "python").glob("tcpx/**/*") if one.suffix in (".py", ".pyi", ".typed")]
+    if wheel.stat().st_mtime < max(source.stat().st_mtime for source in sources):
         pytest.skip("the wheels in build/wheels are older than the package")
     with zipfile.ZipFile(wheel) as content:
         modes = {entry.filename: entry.external_attr >> 16 for entry in content.infolist()}
-    for source in (ROOT / "python" / "tcpx").iterdir():
-        if source.suffix in (".py", ".pyi", ".typed"):
-            assert f"tcpx/{source.name}" in modes
+    for source in sources:
+        assert str(source.relative_to(ROOT / "python")) in modes
     for library in ("libnccl-net-tcpx-soft.so", "nixl/libplugin_TCPX.so", "nixl/install.py", "nixl/wheel.py"):
         assert f"tcpx/lib/{library}" in modes
     for program in ("tcpx_doctor", "tcpx_perf"):

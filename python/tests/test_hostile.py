@@ -18,7 +18,7 @@ import pytest
 
 import tcpx
 from conftest import Pair, connect_pair
-from tcpx.connection import RECV
+from tcpx._session import RECV
 from test_lifetime import run
 
 
@@ -134,7 +134,7 @@ def test_a_released_registration_has_no_slots(pair: Pair) -> None:
 
 
 def test_an_operation_that_an_exception_gave_up_is_cancelled(pair: Pair) -> None:
-    started: Any = pair.near._start(RECV, pair.there.id, bytearray(4), None, None, None, None, False)
+    started: Any = pair.near.session.start(RECV, pair.there.id, bytearray(4), None, None, None, None, False)
     assert pair.near.stats()["operations_outstanding"] == 1
     del started  # as Ctrl-C does between the start and the wait
     assert pair.near.stats()["operations_outstanding"] == 0
@@ -164,7 +164,7 @@ def test_every_close_returns_at_the_end() -> None:
     for endpoint in pair[:2]:
         closing = threading.Thread(target=endpoint.close)
         closing.start()
-        while not endpoint._core.closed():
+        while not endpoint.session.core.closed():
             pass
         endpoint.close()
         if endpoint is pair.far:

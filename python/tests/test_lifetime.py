@@ -151,15 +151,16 @@ def test_operations_leave_nothing_behind() -> None:
             pair.there.write_async(source, slot)
         for _ in range(count):
             pair.there.write_async(source, slot).wait()
-        for operation in list(pair.near._pending):  # that nobody asked about
-            operation.wait()
+        for operation in list(pair.near.session.pending):  # that nobody asked about
+            operation.wait(None)
+        pair.near.session.sweep()
 
     some(300)
     gc.collect()
     before = len(gc.get_objects())
     some(1000)
     gc.collect()
-    assert not pair.near._pending and len(gc.get_objects()) - before < 100
+    assert not pair.near.session.pending and len(gc.get_objects()) - before < 100
     pair.near.close()
     pair.far.close()
 

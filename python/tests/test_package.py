@@ -9,6 +9,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,12 @@ from tcpx import _core
 
 PACKAGE = Path(tcpx.__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
+#: Python files by the names of their modules.
+MODULES = {
+    ".".join(one.relative_to(ROOT / "python").with_suffix("").parts): one for one in (ROOT / "python" / "tcpx").rglob("*.py")
+}
+#: Names of Python's own modules and of torch's that begin like private ones.
+FOREIGN = {"_C", "_SimpleCData", "_b_base_", "_base", "_cuda_getCurrentRawStream", "_get_default_store", "_replace"}
 
 
 def stub_names(body: list[ast.stmt]) -> dict[str, list[str] | dict[str, list[str]]]:
@@ -119,3 +127,39 @@ def test_importing_it_brings_no_other_package() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     top = {name.partition(".")[0] for name in run.stdout.split()}
     assert top - set(sys.stdlib_module_names) == {"tcpx"}
+
+
+def imports(module: str) -> Iterator[tuple[str, str]]:
+    """What a module imports of the package, anywhere in it: modules, each with the name that is taken from it, if any."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(module.split(".")[: -node.level] if node.level else [])
+            base = ".".join(filter(None, (base, node.module)))
+            for alias in node.names:
+                below = f"{base}.{alias.name}"
+                if below in MODULES or below == "tcpx._core":
+                    yield below, ""
+                elif base.partition(".")[0] == "tcpx":
+                    yield (base if base in MODULES else f"{base}.__init__"), alias.name
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in FOREIGN
+
+
+def test_no_module_uses_what_is_private_to_another() -> None:
+    for module, file in MODULES.items():
+        assert not [f"{other}.{name}" for other, name in imports(module) if is_private(name)], module
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and is_private(node.attr):
+                assert ast.unparse(node.value) in ("self", "cls"), f"{module}, line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_imports_have_no_circle() -> None:
+    assert ("tcpx.errors", "invalid") in imports("tcpx.buffers")
+    try:
+        TopologicalSorter({module: {other for other, _ in imports(module)} for module in MODULES}).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))

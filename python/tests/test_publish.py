@@ -13,8 +13,9 @@ import pytest
 from ranks import LIMIT, Ranks, join_here
 
 import tcpx
-from tcpx import _publication, weights
-from tcpx._shard import Box, common_runs
+from tcpx import weights
+from tcpx._weights import publication as _publication
+from tcpx._weights.shard import Box, common_runs
 from tcpx.rendezvous import Group
 from tcpx.weights import Shard
 

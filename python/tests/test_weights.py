@@ -13,7 +13,7 @@ from ranks import LIMIT, Ranks, join_here
 
 import tcpx
 from tcpx import weights
-from tcpx._manifest import Entry, Manifest, tensors_of
+from tcpx._weights.manifest import Entry, Manifest, tensors_of
 from tcpx.rendezvous import Group
 
 np = pytest.importorskip("numpy")

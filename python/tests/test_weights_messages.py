@@ -14,10 +14,11 @@ from ranks import LIMIT, Ranks, join_here
 from test_weights_rounds import AT_ONCE, call, is_of, state_of
 
 import tcpx
-from tcpx import _source, weights
-from tcpx._feed import Feed, Table
-from tcpx._manifest import Manifest, tensors_of
-from tcpx._station import SHORT, Mail, Parcel
+from tcpx import weights
+from tcpx._weights import source as _source
+from tcpx._weights.feed import Feed, Table
+from tcpx._weights.manifest import Manifest, tensors_of
+from tcpx._weights.station import SHORT, Mail, Parcel
 from tcpx.connection import Connection
 from tcpx.rendezvous import Group
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from ranks import CONTEXT, LIMIT, Ranks, join_here
 
-from tcpx import _source, weights
+from tcpx import weights
+from tcpx._weights import source as _source
 from tcpx.rendezvous import Group
 
 np = pytest.importorskip("numpy")

@@ -12,7 +12,7 @@
 #include "lanes/net/net_lane.h"
 #include "tests/support/hex_text.h"
 #include "tests/support/stream_pair.h"
-#include "transfer/bootstrap_frame.h"
+#include "wire/frame.h"
 #include "transfer/peer_messages.h"
 
 namespace tcpx::testing {

@@ -20,7 +20,7 @@
 #include "tests/support/hostile_peer.h"
 #include "tests/support/process_state.h"
 #include "tests/support/resource_counts.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 
 namespace {
 constexpr std::string_view kSlowName = "slow.invalid";

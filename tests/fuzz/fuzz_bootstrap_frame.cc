@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz_input.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 
 namespace {
 

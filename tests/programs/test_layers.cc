@@ -39,9 +39,9 @@ const std::vector<Layer>& layers() {
       {"net/", {"tcpx/", "base/", "net/"}, {}},
       {"rx/", {"tcpx/", "base/", "rx/"}, {"base/log.h"}},
       {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
-      {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/"}, {}},
+      {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "wire/", "transfer/"}, {}},
       {"transfer/local_machine.cc", kAnything, {}},  // wires the real parts
-      {"wire/", {"tcpx/", "base/", "transfer/", "wire/"}, {}},
+      {"wire/", {"tcpx/", "base/", "wire/"}, {}},
       {"lanes/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
       {"lanes/lanes.", {"tcpx/", "base/", "wire/", "lanes/"}, {}},  // has one of each
       {"lanes/net/", {"tcpx/", "base/", "transfer/", "wire/", "lanes/"}, {"lanes/pull/", "lanes/ring/"}},

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "transfer/peer_link.h"
+#include "wire/peer_link.h"
 
 namespace tcpx::testing {
 

@@ -1,5 +1,5 @@
 // Two ends on a bootstrap channel: their messages and their parting.
-#include "transfer/bootstrap_channel.h"
+#include "wire/bootstrap_channel.h"
 
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "tests/support/bootstrap_ends.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 
 namespace tcpx::testing {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "base/text.h"
 #include "tests/support/bootstrap_ends.h"
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 #include "transfer/peer_messages.h"
 
 namespace tcpx::testing {

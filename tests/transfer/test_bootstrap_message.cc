@@ -1,4 +1,4 @@
-#include "transfer/bootstrap_message.h"
+#include "wire/set_up_messages.h"
 
 #include <gtest/gtest.h>
 

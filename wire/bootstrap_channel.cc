@@ -1,4 +1,4 @@
-#include "transfer/bootstrap_channel.h"
+#include "wire/bootstrap_channel.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 #include "base/socket_io.h"
 #include "base/text.h"
-#include "transfer/peer_messages.h"
+#include "wire/peer_link.h"
 
 namespace tcpx {
 namespace {

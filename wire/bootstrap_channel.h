@@ -32,8 +32,8 @@
 #include "base/unique_fd.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
-#include "transfer/bootstrap_message.h"
-#include "transfer/peer_link.h"
+#include "wire/set_up_messages.h"
+#include "wire/peer_link.h"
 
 namespace tcpx {
 

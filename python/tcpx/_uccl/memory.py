@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple
 
-from . import _core
-from ._uccl_descs import XferDesc, keys_of
-from ._uccl_report import Refused
-from .buffers import extent_of
-from .errors import Error, NotFound, invalid
+from .. import _core
+from ..buffers import extent_of
+from ..errors import Error, NotFound, invalid
+from .descs import XferDesc, keys_of
+from .report import Refused
 
 __all__ = ["Memories"]
 

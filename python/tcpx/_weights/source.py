@@ -1,4 +1,4 @@
-"""The source of a broadcast: says who follows whom, and closes the chain over ranks that are lost. See `tcpx._chain`."""
+"""The source of a broadcast: says who follows whom, and closes the chain over ranks that are lost. See `tcpx._weights.chain`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from ._chain import BRIEF, LOOK, TICK, Member, Report, peer_gone, reason_of, said_in, timed_out
-from ._manifest import Manifest, Tensor
-from ._station import Mail, Parcel
-from .connection import Connection
-from .errors import Error
+from ..endpoint import Connection
+from ..errors import Error
+from .chain import BRIEF, LOOK, TICK, Member, Report, peer_gone, reason_of, said_in, timed_out
+from .manifest import Manifest, Tensor
+from .station import Mail, Parcel
 
 __all__ = ["Source"]
 

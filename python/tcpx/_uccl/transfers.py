@@ -7,13 +7,13 @@ import threading
 from collections.abc import Sequence
 from operator import index
 
-from . import _core
-from ._uccl_memory import Memories
-from .errors import NotFound, invalid
+from .. import _core
+from .._session import READ, RECV, SEND, WRITE
+from ..errors import NotFound, invalid
+from .memory import Memories
 
 __all__ = ["READ", "RECV", "SEND", "WRITE", "Places", "Ranges", "Transfers"]
 
-SEND, RECV, WRITE, READ = range(4)
 Ranges = list[tuple[int, int]]  #: address and length of each
 Places = list[tuple[bytes, int]]  #: slot of each, and where in it
 _Ints = Sequence[int]

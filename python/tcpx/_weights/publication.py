@@ -19,16 +19,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ._feed import register
-from ._foreign import integer, items, json_of, reading, slot_of, text, text_of
-from ._manifest import LONGEST_MANIFEST, Tensor, mismatch
-from ._shard import Box, Shard, common_runs
-from ._station import Station
-from .buffers import Buffer
-from .connection import Connection
-from .errors import Cancelled, Error, NotFound, PeerGone, Timeout, invalid
-from .operation import Operation
-from .slot import Slot
+from ..buffers import Buffer
+from ..endpoint import Connection
+from ..errors import Cancelled, Error, NotFound, PeerGone, Timeout, invalid
+from ..operation import Operation
+from ..slot import Slot
+from .feed import register
+from .foreign import integer, items, json_of, reading, slot_of, text, text_of
+from .manifest import LONGEST_MANIFEST, Tensor, mismatch
+from .shard import Box, Shard, common_runs
+from .station import Station
 
 __all__ = ["Publication", "read_into"]
 

@@ -11,17 +11,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ._foreign import data_of, integer, items, json_of, reading, slot_of, text, text_of
-from .connection import Connection
-from .endpoint import Endpoint, Notification
-from .errors import Error, NotFound, PeerGone
-from .rendezvous import Group
-from .slot import Slot
-
-if TYPE_CHECKING:
-    from ._publication import Publication
+from ..endpoint import Connection, Endpoint, Notification
+from ..errors import Error, NotFound, PeerGone
+from ..rendezvous import Group
+from ..slot import Slot
+from .foreign import data_of, integer, items, json_of, reading, slot_of, text, text_of
 
 __all__ = ["SHORT", "Mail", "Parcel", "Station", "piece_note"]
 
@@ -51,7 +47,7 @@ class Parcel:
         return slot_of(*items(said, 1)) if isinstance(said, list) else memoryview(data_of(said))
 
 
-#: What messages say, by their kind; see `tcpx._chain`.
+#: What messages say, by their kind; see `tcpx._weights.chain`.
 _REASON: dict[str, Callable[[Any], Any]] = {"code": text, "text": text, "rank": integer}
 _KINDS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "tick": {},
@@ -85,12 +81,11 @@ class Mail(NamedTuple):
 
 
 class Station:
-    """One for each group: sends and receives messages. Used by whoever holds `lock`. published: by name."""
+    """One for each group: sends and receives messages. Used by whoever holds `lock`."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.lock = threading.Lock()
-        self.published: dict[str, Publication] = {}
         #: Manifests of the last rounds: a rank may still be reading that of one which another rank has made fail.
         self.offered: deque[Parcel] = deque(maxlen=2)
         self._rounds = 0
@@ -100,7 +95,7 @@ class Station:
         self._asked: dict[int, Mail] = {}
         # A set of its own, whose events nobody else takes: see Endpoint::event_fd in include/tcpx/endpoint.h.
         self._events = select.epoll()
-        self._events.register(group.endpoint._core.event_fd(), select.EPOLLIN | select.EPOLLET)
+        self._events.register(group.endpoint.session.core.event_fd(), select.EPOLLIN | select.EPOLLET)
 
     def begin_round(self) -> int:
         """The number of a round of this source: more than those before, and no other source's."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from .errors import Unsupported, invalid
+from ..errors import Unsupported, invalid
 
 __all__ = ["FloatType", "XferHandle", "current_gpu", "get_oob_ip", "read_metadata", "refused_ipc", "without_conn"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .errors import Protocol
-from .slot import Slot
+from ..errors import Protocol
+from ..slot import Slot
 
 __all__ = ["data_of", "integer", "items", "json_of", "reading", "slot_of", "text", "text_of"]
 

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ._uccl_report import Refused
-from .errors import invalid
+from ..errors import invalid
+from .report import Refused
 
 __all__ = ["NO_ID", "XferDesc", "keys_of", "pack", "unpack"]
 

@@ -6,15 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._foreign import reading
-from ._manifest import Tensor
-from ._station import SHORT, Parcel, piece_note
-from .buffers import extent_of
-from .connection import Connection
-from .endpoint import Endpoint, Registration
-from .errors import Error, Protocol
-from .operation import Operation
-from .slot import Slot
+from ..buffers import extent_of
+from ..endpoint import Connection, Endpoint, Registration
+from ..errors import Error, Protocol
+from ..operation import Operation
+from ..slot import Slot
+from .foreign import reading
+from .manifest import Tensor
+from .station import SHORT, Parcel, piece_note
 
 __all__ = ["Feed", "Table"]
 
@@ -148,4 +147,4 @@ class Feed:
 
 def register(endpoint: Endpoint, tensors: Iterable[Tensor]) -> list[Registration]:
     """Registers tensors until the registrations are released."""
-    return [Registration(endpoint, extent_of(one.bytes())) for one in tensors if one.nbytes]
+    return [Registration(endpoint.session, extent_of(one.bytes())) for one in tensors if one.nbytes]

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from .errors import Error, InvalidArgument
+from ..errors import Error, InvalidArgument
 
 __all__ = ["Refused", "last_error", "reports"]
 

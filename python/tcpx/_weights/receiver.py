@@ -1,4 +1,4 @@
-"""A receiver of a broadcast: asks the rank before it for pieces, and hands them on. See `tcpx._chain`."""
+"""A receiver of a broadcast: asks the rank before it for pieces, and hands them on. See `tcpx._weights.chain`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 
-from . import errors
-from ._chain import BRIEF, LOOK, TICK, Member, Report, cancelled, peer_gone, reason_of, said_in, timed_out
-from ._feed import Table
-from ._foreign import text_of
-from ._manifest import SHORTEST_PIECE, Manifest, Tensor, mismatch, total_of
-from ._station import SHORT, Mail
-from .connection import Connection
-from .errors import Error
-from .slot import Slot
+from .. import errors
+from ..endpoint import Connection
+from ..errors import Error
+from ..slot import Slot
+from .chain import BRIEF, LOOK, TICK, Member, Report, cancelled, peer_gone, reason_of, said_in, timed_out
+from .feed import Table
+from .foreign import text_of
+from .manifest import SHORTEST_PIECE, Manifest, Tensor, mismatch, total_of
+from .station import SHORT, Mail
 
 __all__ = ["Receiver"]
 

@@ -32,13 +32,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import errors
-from ._feed import Feed, register
-from ._manifest import Manifest, Tensor
-from ._station import Mail, Station
-from .connection import Connection
-from .endpoint import Registration
-from .errors import Cancelled, Error, InvalidArgument, NotFound, PeerGone, Protocol, Timeout
+from .. import errors
+from ..endpoint import Connection, Registration
+from ..errors import Cancelled, Error, InvalidArgument, NotFound, PeerGone, Protocol, Timeout
+from .feed import Feed, register
+from .manifest import Manifest, Tensor
+from .station import Mail, Station
 
 __all__ = ["BRIEF", "LOOK", "TICK", "Member", "Progress", "Report", "cancelled", "peer_gone", "reason_of", "said_in", "timed_out"]
 

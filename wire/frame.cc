@@ -1,4 +1,4 @@
-#include "transfer/bootstrap_frame.h"
+#include "wire/frame.h"
 
 #include <algorithm>
 #include <bit>

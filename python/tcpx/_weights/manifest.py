@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from . import streams
-from ._foreign import integer, items, json_of, reading, text
-from .buffers import Buffer, extent_of
-from .errors import Error, Mismatch, invalid
+from .. import streams
+from ..buffers import Buffer, extent_of
+from ..errors import Error, Mismatch, invalid
+from .foreign import integer, items, json_of, reading, text
 
 __all__ = ["Entry", "Manifest", "Tensor", "tensors_of"]
 

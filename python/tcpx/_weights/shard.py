@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .buffers import Buffer
-from .errors import invalid
+from ..buffers import Buffer
+from ..errors import invalid
 
 __all__ = ["Box", "Shard", "common_runs"]
 

@@ -22,7 +22,7 @@
 
 #include "tcpx/status.h"
 #include "tcpx/types.h"
-#include "transfer/bootstrap_frame.h"
+#include "wire/frame.h"
 
 namespace tcpx {
 
