@@ -390,7 +390,7 @@ if(TCPX_MAKE)
   tcpx_add_run(make.any_test host ${_exit} 0 "--target test_rx_cmsg_parser" ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n test_rx_cmsg_parser)
   tcpx_add_run(make.simple host ${_exit} 0 "--target test_connection"
     ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n -f Makefile.simple test_connection)
-  foreach(case IN ITEMS read_only moved same)
+  foreach(case IN ITEMS read_only moved same no_clang)
     tcpx_add_run(make.${case} host ${CMAKE_CURRENT_SOURCE_DIR}/make_place.sh ${TCPX_MAKE} ${case})
   endforeach()
 endif()
