@@ -16,9 +16,9 @@ namespace tcpx::doctor {
 
 inline constexpr uint64_t kSelftestBytes = uint64_t{64} << 20;
 
-/// Everything that an endpoint has received from another process.
+/// Everything that an end has received from another.
 struct SelftestTransfers {
-  std::string path;             ///< in the endpoint's words
+  std::string path;             ///< in the endpoint's words; "" of raw TCP
   std::vector<double> seconds;  ///< of each transfer but the first; not empty
   size_t sockets = 0;           ///< that carried its bytes
 };
@@ -30,25 +30,13 @@ struct SelftestFacts {
   std::optional<Result<SelftestTransfers>> moved;
   /// The same bytes with the endpoints free to share memory. nullopt when nothing has moved.
   std::optional<Result<SelftestTransfers>> one_host;
-  /// As many bytes by TCP alone; seconds of each time. nullopt when nothing has moved.
-  std::optional<Result<std::vector<double>>> raw;
+  /// As many bytes by TCP alone, over as many sockets. nullopt when nothing has moved.
+  std::optional<Result<SelftestTransfers>> raw;
 };
-/// Moves test data between two processes of the running program, and compares it. GPU memory where there is a GPU. Takes 25 s at
+/// Moves test data between two processes of the running program (measure/end_process.h), and compares it. GPU memory where there is a GPU. Takes 25 s at
 /// most.
 SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes);
 
 Findings check_selftest(const SelftestFacts& facts);
-
-/// Hidden options by which the second process learns that it is one, and of how many bytes.
-inline constexpr char kSelftestEndOption[] = "--selftest-end", kSelftestBytesOption[] = "--selftest-bytes";
-/// In that process: sends until the other end has enough. @param descriptor the first option's value @return exit code
-int run_selftest_end(int descriptor, uint64_t bytes);
-
-/// `bytes` through `sockets` connections over loopback at once, from host memory to host memory, with a thread at each end of
-/// each; several times after one that does not count, fewer rather than longer than `limit`. Each time all bytes are compared.
-/// @return seconds of each time, not empty
-Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duration limit);
-/// TCP sockets of this process that have received `least` bytes or more.
-size_t sockets_that_received(uint64_t least);
 
 }  // namespace tcpx::doctor

@@ -4,8 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,7 @@
 #include "doctor/selftest.h"
 #include "doctor/services.h"
 #include "doctor/words.h"
+#include "measure/end_process.h"
 #include "programs/command_line.h"
 #include "programs/interrupt.h"
 
@@ -44,7 +47,6 @@ struct Options {
   std::string peer;
   bool selftest = false;
   uint64_t selftest_bytes = kSelftestBytes;
-  int selftest_end = -1;  ///< a descriptor: this is the other process of a selftest
   std::string colour = "auto";
 };
 
@@ -110,8 +112,7 @@ void declare_options(CLI::App& app, Options& options, const std::vector<Group>& 
       ->check(CLI::ValidIPV4);
   app.add_flag("--selftest", options.selftest,
                "also move 64 MiB between two processes over the net plugin and by shared memory, compare them, and time raw TCP");
-  app.add_option(kSelftestBytesOption, options.selftest_bytes)->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30))->group("");
-  app.add_option(kSelftestEndOption, options.selftest_end)->group("");
+  app.add_option("--selftest-bytes", options.selftest_bytes)->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30))->group("");
   app.add_option("--colour,--color", options.colour, "auto, always, never (default auto: on a terminal)")
       ->check(CLI::IsMember({"auto", "always", "never"}));
 }
@@ -131,6 +132,7 @@ void print(const std::string& text) {
 
 int main(int argc, char** argv) {
   set_log_level(LogLevel::kOff);  // an error becomes a finding
+  if (argc == 3 && std::string_view(argv[1]) == kEndArgument) return run_end(std::atoi(argv[2]));
   const Machine machine{.files = FileTree(), .variables = {environment_snapshot()}};
   Options options;
   const std::vector<Group> groups = groups_of(machine, options);
@@ -146,7 +148,6 @@ int main(int argc, char** argv) {
   int exit_code = kHealthy;
   if (!parse_command_line(app, argc, argv, exit_code, kUsage)) return exit_code;
 
-  if (options.selftest_end >= 0) return run_selftest_end(options.selftest_end, options.selftest_bytes);
   if (options.fix_env) {
     std::fputs(environment_block(environment_facts(machine)).c_str(), stdout);
     return kHealthy;

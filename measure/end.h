@@ -109,6 +109,7 @@ struct Timing {
   uint64_t resident_begin_bytes = 0, resident_end_bytes = 0;  ///< memory of the process in core at those times
   /// Endpoint only: without and with connections, and before and after the first receives of the round were posted.
   Footprint alone, connected, unposted, posted;
+  uint64_t sockets = 0;  ///< endpoint only: TCP sockets that have received a hundredth of a message or more
 };
 
 /// Outcome of comparing received bytes with what they must be.
@@ -140,6 +141,8 @@ class BenchEnd {
   virtual Status close() = 0;
   /// Bytes of both directions so far, where the end counts them by interface.
   virtual NicBytes nic_bytes() const { return {}; }
+  /// Endpoint only: the route of the bytes, as the library tells it (ConnectionStats::path).
+  virtual std::string path() const { return ""; }
 
   /// `compare` as a Status. @return also kMismatch
   Status verify();

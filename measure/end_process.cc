@@ -13,7 +13,7 @@
 namespace tcpx {
 namespace {
 
-constexpr Duration kMostGrace = std::chrono::seconds(5);  // for an end to notice its own deadline and say so
+constexpr Duration kMostGrace = std::chrono::seconds(2);  // for an end to notice its own deadline and say so
 constexpr int kPollMs = 100;                              // longest delay until a Ctrl-C is seen
 
 template <size_t kBytes>
@@ -40,6 +40,7 @@ Status perform(const EndCommand& command, std::unique_ptr<BenchEnd>& end, EndAns
       return end->prepare(command.count);
     case Call::kRun: {
       TCPX_ASSIGN_OR_RETURN(answer.timing, end->run(deadline));
+      put_text(answer.detail, end->path());
       return Status::ok();
     }
     case Call::kVerify:
@@ -52,9 +53,9 @@ Status perform(const EndCommand& command, std::unique_ptr<BenchEnd>& end, EndAns
 
 }  // namespace
 
-Result<std::unique_ptr<EndPair>> EndPair::start(const EnvironmentOverrides& overrides, const std::atomic<bool>& stop,
+Result<std::unique_ptr<EndPair>> EndPair::start(const EnvironmentOverrides& overrides, const std::atomic<bool>& stop, Deadline by,
                                                 const std::vector<std::string>& words) {
-  std::unique_ptr<EndPair> pair(new EndPair(stop));
+  std::unique_ptr<EndPair> pair(new EndPair(stop, by));
   for (End& end : pair->ends_) {
     std::vector<std::string> all = words;
     all.emplace_back();
@@ -69,7 +70,7 @@ Status EndPair::died(End& end) {
 }
 
 Result<EndPair::Answers> EndPair::ask(const EndCommand& leader, const EndCommand& follower, Duration limit) {
-  const auto deadline = Deadline::after(limit);
+  const Deadline deadline = Deadline::after(limit).earlier(by_);
   const Deadline patience(deadline.at() + std::min(limit, kMostGrace));
   Answers answers;
   EndAnswer* const places[] = {&answers.follower, &answers.leader};
@@ -111,7 +112,7 @@ int run_end(int socket) {
     const Status status = perform(command, end, answer);
     answer.code = status.code();
     put_text(answer.operation, status.operation());
-    put_text(answer.detail, status.detail());
+    if (!status.is_ok()) put_text(answer.detail, status.detail());
     if (::send(socket, &answer, sizeof answer, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof answer)) return 1;
   }
   return 0;

@@ -31,9 +31,9 @@ struct EndCommand {
 struct EndAnswer {
   Code code = Code::kOk;
   char operation[128] = "";
-  char detail[1024] = "";
-  Handle handle;  ///< kSetUp
-  Timing timing;  ///< kRun
+  char detail[1024] = "";  ///< after kRun: BenchEnd::path
+  Handle handle;           ///< kSetUp
+  Timing timing;           ///< kRun
 };
 
 /// First argument of the program as an end; the second is the number of its socket.
@@ -49,8 +49,9 @@ class EndPair {
 
   /// Starts both. @param overrides variables that they see differently from this process.
   /// @param stop set from outside (Ctrl-C): every wait ends with kSystem.
+  /// @param by no command lasts longer than until then
   /// @param words the program that an end is and its arguments; the number of its socket is appended.
-  static Result<std::unique_ptr<EndPair>> start(const EnvironmentOverrides& overrides, const std::atomic<bool>& stop,
+  static Result<std::unique_ptr<EndPair>> start(const EnvironmentOverrides& overrides, const std::atomic<bool>& stop, Deadline by,
                                                 const std::vector<std::string>& words = {"/proc/self/exe", kEndArgument});
   EndPair(const EndPair&) = delete;
   EndPair& operator=(const EndPair&) = delete;
@@ -67,10 +68,11 @@ class EndPair {
     Child process;
     UniqueFd socket;
   };
-  explicit EndPair(const std::atomic<bool>& stop) : stop_(stop) {}
+  EndPair(const std::atomic<bool>& stop, Deadline by) : stop_(stop), by_(by) {}
   static Status died(End& end);
 
   const std::atomic<bool>& stop_;
+  const Deadline by_;
   End ends_[2] = {{.name = "receiving end", .process = {}, .socket = {}}, {.name = "sending end", .process = {}, .socket = {}}};
 };
 

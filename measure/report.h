@@ -76,6 +76,15 @@ Result<Table> ratio_table(const Table& table, std::string_view reference, std::s
 /// Aligned tables for people. @return kInvalidArgument as check_report says.
 Result<std::string> report_text(const Report& report);
 
+/// Two lines above, and a line for each row of a table that is printed while other rows are still measured. Samples are shown with
+/// their number, least, median and largest. @param like a row whose cells are of the same kind
+std::string row_headings(const Table& table, const Row& like);
+std::string row_line(const Table& table, const Row& row);
+
+/// The same columns as comma-separated values, below their names with units. Rows have cells of the same kind; an empty cell is an
+/// empty value.
+std::string table_csv(const Table& table);
+
 /// @return kInvalidArgument as check_report says, or when it would be longer than kMaxReportBytes.
 Result<std::string> report_json(const Report& report);
 /// The report that `json` holds, checked. @return kProtocol naming the place when it is not a report, kInvalidArgument when it is
@@ -84,6 +93,8 @@ Result<Report> parse_report(std::string_view json);
 
 /// Writes report_json(report) to the file `path` (measure/result_file.h says how). @return the Status of the step that failed.
 Status save_report(const Report& report, const std::string& path);
+/// Prints report_text(report) on stdout, and saves the report unless `path` is empty.
+Status publish_report(const Report& report, const std::string& path);
 /// @return kNotFound when there is no such file, kSystem with errno, kInvalidArgument and kProtocol as parse_report says.
 Result<Report> load_report(const std::string& path);
 

@@ -6,6 +6,7 @@
 //                "rows": [{"name": "kernel", "verified": true,
 //                          "values": {"<column>": {"count": 5, "min": 1.0, "median": 2.0, "max": 3.0}, or a number, a string,
 //                          null}}]}]}
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -134,6 +135,13 @@ Result<Report> parse_report(std::string_view text) {
 Status save_report(const Report& report, const std::string& path) {
   const Result<std::string> json = report_json(report);
   return json.is_ok() ? write_file(path, *json) : json.status();
+}
+
+Status publish_report(const Report& report, const std::string& path) {
+  TCPX_ASSIGN_OR_RETURN(const std::string text, report_text(report));
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);  // before what is said on stderr
+  return path.empty() ? Status::ok() : save_report(report, path);
 }
 
 Result<Report> load_report(const std::string& path) {

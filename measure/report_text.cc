@@ -1,4 +1,4 @@
-// report_text: a report as aligned tables.
+// A report as aligned tables; rows that are printed while others are still measured; a table as CSV.
 #include <algorithm>
 
 #include "base/text.h"
@@ -9,6 +9,7 @@ namespace tcpx {
 namespace {
 
 constexpr size_t kParagraphWidth = 100;
+constexpr size_t kNarrowest = 9;  // column of a row that is printed alone, with the blank in front
 
 std::string padded_left(const std::string& text, size_t width) {
   return std::string(width - std::min(width, display_width(text)), ' ') + text;
@@ -18,12 +19,48 @@ std::string padded_right(const std::string& text, size_t width) {
   return text + std::string(width - std::min(width, display_width(text)), ' ');
 }
 
+const char* data_of(const Row& row) {
+  return row.verified ? "verified" : "unverified";
+}
+
+/// Of a number: a count of bytes is not measured.
+std::string number_text(double number, const std::string& unit) {
+  return unit == "B" ? format_fixed(number, 0) : format_measured(number);
+}
+
+/// A value of a row, and what stands above it. Samples are several: their number, least, median and largest.
+struct Value {
+  std::string heading, unit, text, exact;
+};
+
+std::vector<Value> values_of(const Table& table, const Row& row) {
+  std::vector<Value> values;
+  const auto add = [&](const std::string& heading, const std::string& unit, double number) {
+    values.push_back({heading, unit, number_text(number, unit), format_fixed(number, unit == "B" ? 0 : 6)});
+  };
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const auto& [name, unit] = table.columns[i];
+    if (const auto* summary = std::get_if<Summary>(&row.cells[i])) {
+      values.push_back({"count", "", concat(summary->count), concat(summary->count)});
+      add("min", unit, summary->min);
+      add("median", unit, summary->median);
+      add("max", unit, summary->max);
+    } else if (const auto* number = std::get_if<double>(&row.cells[i])) {
+      add(name, unit, *number);
+    } else {
+      const auto* word = std::get_if<std::string>(&row.cells[i]);
+      values.push_back({name, unit, word != nullptr ? *word : "-", word != nullptr ? *word : ""});
+    }
+  }
+  return values;
+}
+
 /// One column, laid out. The text after the value in samples, " [min .. max]", is aligned by itself, so that values lie below
 /// each other whether they are samples or not.
 class LaidOutColumn {
  public:
   LaidOutColumn(const Column& column, size_t idx, const std::vector<Row>& rows)
-      : heading_(column.unit.empty() ? column.name : concat(column.name, " (", column.unit, ")")), idx_(idx) {
+      : heading_(column.unit.empty() ? column.name : concat(column.name, " (", column.unit, ")")), unit_(column.unit), idx_(idx) {
     for (const Row& row : rows) {
       const Cell& cell = row.cells[idx];
       value_ = std::max(value_, display_width(value_of(cell)));
@@ -49,15 +86,15 @@ class LaidOutColumn {
   }
 
  private:
-  static std::string value_of(const Cell& cell) {
-    if (const auto* number = std::get_if<double>(&cell)) return format_measured(*number);
+  std::string value_of(const Cell& cell) const {
+    if (const auto* number = std::get_if<double>(&cell)) return number_text(*number, unit_);
     if (const auto* summary = std::get_if<Summary>(&cell)) return format_measured(summary->median);
     if (const auto* word = std::get_if<std::string>(&cell)) return *word;
     return "-";
   }
   size_t spread_width() const { return max_ == 0 ? 0 : min_ + max_ + std::string_view(" [ .. ]").size(); }
 
-  std::string heading_;
+  std::string heading_, unit_;
   size_t idx_;
   size_t value_ = 0, min_ = 0, max_ = 0, width_ = 0;
 };
@@ -78,7 +115,7 @@ void append_table(std::string& text, const Table& table) {
   for (const Row& row : table.rows) {
     text += padded_right(row.name, name_width);
     for (const LaidOutColumn& column : columns) text += "  " + column.cell(row);
-    text += row.verified ? "  verified\n" : "  unverified\n";
+    text += concat("  ", data_of(row), "\n");
   }
 }
 
@@ -110,6 +147,40 @@ Result<std::string> report_text(const Report& report) {
   const std::string counts = sample_counts(report);
   if (!counts.empty()) text += concat("Numbers with brackets: median [minimum .. maximum] of ", counts, " samples.\n");
   for (const Table& table : report.tables) append_table(text, table);
+  return text;
+}
+
+std::string row_headings(const Table& table, const Row& like) {
+  std::string headings, units;
+  for (const Value& value : values_of(table, like)) {
+    const size_t width = std::max(kNarrowest, value.heading.size() + 2);
+    headings += padded_left(value.heading, width);
+    units += padded_left(value.unit.empty() ? "" : concat("(", value.unit, ")"), width);
+  }
+  return concat("#", headings, "  data\n#", units, "\n");
+}
+
+std::string row_line(const Table& table, const Row& row) {
+  std::string line = " ";
+  for (const Value& value : values_of(table, row)) {
+    const size_t width = std::max(kNarrowest, value.heading.size() + 2);
+    line += value.text.size() < width ? padded_left(value.text, width) : " " + value.text;
+  }
+  return concat(line, "  ", data_of(row), "\n");
+}
+
+std::string table_csv(const Table& table) {
+  std::string text;
+  for (const Row& row : table.rows) {
+    const std::vector<Value> values = values_of(table, row);
+    if (text.empty()) {
+      for (const auto& value : values)
+        text += concat(value.heading, value.unit.empty() ? "" : concat(" (", value.unit, ")"), ",");
+      text += "data\n";
+    }
+    for (const Value& value : values) text += value.exact + ",";
+    text += concat(data_of(row), "\n");
+  }
   return text;
 }
 

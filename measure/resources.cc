@@ -1,10 +1,15 @@
 #include "measure/resources.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "measure/result_file.h"
@@ -81,6 +86,18 @@ uint64_t process_resident_bytes() {
   uint64_t pages = 0;
   if (space != std::string::npos) std::from_chars(text->data() + space + 1, text->data() + text->size(), pages);
   return pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+size_t sockets_that_received(uint64_t least) {
+  size_t count = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end; entry.increment(error)) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(std::atoi(entry->path().filename().c_str()), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    if (info.tcpi_bytes_received >= least) ++count;  // zero from a kernel before 4.1, which does not tell
+  }
+  return count;
 }
 
 }  // namespace tcpx

@@ -1,6 +1,7 @@
 // Memory that a measurement may take, and what this process uses.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -23,5 +24,7 @@ std::optional<uint64_t> available_in_group(std::string_view memory_max, std::str
 uint64_t process_cpu_ns();
 /// Memory in core; 0 when the kernel does not tell.
 uint64_t process_resident_bytes();
+/// TCP sockets of this process that have received `least` bytes or more.
+size_t sockets_that_received(uint64_t least);
 
 }  // namespace tcpx

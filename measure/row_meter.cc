@@ -45,8 +45,9 @@ uint64_t next_count(uint64_t count, Duration taken, Duration wanted) {
 }
 
 Result<std::unique_ptr<RowMeter>> RowMeter::connect(const EndSetup& setup, std::pair<int, int> gpus,
-                                                    const EnvironmentOverrides& overrides, const std::atomic<bool>& stop) {
-  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<EndPair> ends, EndPair::start(overrides, stop));
+                                                    const EnvironmentOverrides& overrides, const std::atomic<bool>& stop,
+                                                    Deadline by) {
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<EndPair> ends, EndPair::start(overrides, stop, by));
   std::unique_ptr<RowMeter> bench(new RowMeter(std::move(ends)));
   TCPX_RETURN_IF_ERROR(bench->set_up(setup, gpus));
   return bench;

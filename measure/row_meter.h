@@ -47,9 +47,10 @@ uint64_t next_count(uint64_t count, Duration taken, Duration wanted);
 class RowMeter {
  public:
   /// Starts and connects two ends. @param setup `leads` and `gpu` are set here.
-  /// @param gpus of the sending and of the receiving end.
+  /// @param gpus of the sending and of the receiving end. @param by no call lasts longer than until then
   static Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup, std::pair<int, int> gpus,
-                                                   const EnvironmentOverrides& overrides, const std::atomic<bool>& stop);
+                                                   const EnvironmentOverrides& overrides, const std::atomic<bool>& stop,
+                                                   Deadline by = Deadline::after(Duration::max()));
 
   /// A row in steps, so that several meters can take turns: warms up and finds out how many messages a sample takes; takes one;
   /// says what came out, a mismatch included, which is no error. @param row its seed is set here

@@ -23,6 +23,7 @@
 namespace tcpx {
 namespace {
 
+constexpr uint64_t kSmallestShare = 100;  // of a message, to count a socket
 constexpr Duration kAllocateLimit = std::chrono::seconds(20);
 
 std::chrono::milliseconds remaining(Deadline deadline) {
@@ -59,6 +60,10 @@ class EndpointEnd final : public BenchEnd {
   Result<Timing> run(const RoundWait& wait) override;
   Result<ComparedBytes> compare() override;
   Status close() override;
+  std::string path() const override {
+    const EndpointStats stats = endpoints_.front()->stats();
+    return stats.connections.empty() ? "" : stats.connections.front().path;
+  }
 
  private:
   /// Also of the follower's endpoints, which have one connection each.
@@ -299,6 +304,7 @@ Result<Timing> EndpointEnd::run(const RoundWait& wait) {
   timing.connected = connected_;
   timing.unposted = unposted_;
   timing.posted = posted_;
+  timing.sockets = sockets_that_received(std::max<uint64_t>(1, memory_.row().message_bytes / kSmallestShare));
   return timing;
 }
 

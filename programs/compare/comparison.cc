@@ -49,47 +49,68 @@ void Comparison::compared(const std::string& who, const Measured& measured) {
   if (mismatch_.empty() && !measured.verified()) mismatch_ = concat(who, ": ", measured.mismatch);
 }
 
-Status Comparison::measure(std::vector<Mover>& movers, const std::vector<uint64_t>& sizes) {
-  for (Mover& one : movers) {
-    if (one.meter != nullptr) continue;
-    TCPX_ASSIGN_OR_RETURN(one.meter, connect(one.setup, one.overrides));
+Status Comparison::measure(const Section& section, std::vector<MeasuredRun>& runs) {
+  runs.clear();
+  for (const Mover& mover : section.movers) runs.push_back({.name = mover.name, .one_way = {}, .ping_pong = {}});
+  Meters meters;
+  for (const Mover& mover : section.movers) {
+    TCPX_ASSIGN_OR_RETURN(meters.emplace_back(), connect(mover.setup, mover.overrides));
   }
-  for (const uint64_t bytes : sizes) TCPX_RETURN_IF_ERROR(measure_row(movers, bytes));
+  for (const uint64_t bytes : section.one_way) {
+    TCPX_RETURN_IF_ERROR(measure_row(section, meters, Pattern::kOneWay, bytes, runs));
+  }
+  for (const uint64_t bytes : section.ping_pong) {
+    TCPX_RETURN_IF_ERROR(measure_row(section, meters, Pattern::kPingPong, bytes, runs));
+  }
+  for (const auto& meter : meters) TCPX_RETURN_IF_ERROR(meter->close());
   return Status::ok();
 }
 
-Status Comparison::measure_row(std::vector<Mover>& movers, uint64_t bytes) {
+Status Comparison::measure_row(const Section& section, Meters& meters, Pattern pattern, uint64_t bytes,
+                               std::vector<MeasuredRun>& runs) {
+  const bool one_way = pattern == Pattern::kOneWay;
+  const auto name_of = [&](size_t i) {
+    return concat(section.title, ", ", section.movers[i].name, ", ", size_text(bytes),
+                  one_way ? " one way" : " half a round trip");
+  };
   const auto each = [&](auto step) -> Status {
-    for (Mover& one : movers) {
-      const Status status = step(one);
+    for (size_t i = 0; i < meters.size(); ++i) {
+      const Status status = step(i);
       if (status.is_ok()) continue;
-      return {status.code(), concat(one.name, ", ", size_text(bytes), ": ", status.operation()), status.detail(), status.domain(),
-              status.native()};
+      return {status.code(), concat(name_of(i), ": ", status.operation()), status.detail(), status.domain(), status.native()};
     }
     return Status::ok();
   };
-  TCPX_RETURN_IF_ERROR(each([&](Mover& one) {
-    one.row.message_bytes = bytes;
-    return one.meter->begin_row(one.row, row_);
+  TCPX_RETURN_IF_ERROR(each([&](size_t i) {
+    RowSetup row = section.movers[i].row;
+    row.pattern = pattern;
+    row.message_bytes = bytes;
+    return meters[i]->begin_row(row, row_);
   }));
   for (size_t sample = 0; sample < row_.samples; ++sample) {
-    TCPX_RETURN_IF_ERROR(each([](Mover& one) { return one.meter->sample(); }));
+    TCPX_RETURN_IF_ERROR(each([&](size_t i) { return meters[i]->sample(); }));
   }
-  return each([&](Mover& one) -> Status {
-    TCPX_ASSIGN_OR_RETURN(const Measured measured, one.meter->end_row());
-    const bool one_way = one.row.pattern == Pattern::kOneWay;
-    const std::string what = concat(one.name, ", ", size_text(bytes), one_way ? " one way" : " half a round trip");
-    say(concat(what, ": ", format_measured(measured.summary.median), one_way ? " GB/s" : " us",
+  return each([&](size_t i) -> Status {
+    TCPX_ASSIGN_OR_RETURN(const Measured measured, meters[i]->end_row());
+    say(concat(name_of(i), ": ", format_measured(measured.summary.median), one_way ? " GB/s" : " us",
                measured.verified() ? "" : ", WRONG BYTES"));
-    compared(what, measured);
-    one.measured[bytes] = measured;
+    compared(name_of(i), measured);
+    (one_way ? runs[i].one_way : runs[i].ping_pong)[bytes] = measured;
     return Status::ok();
   });
 }
 
-Status Comparison::close(std::vector<Mover>& movers) const {
-  for (Mover& one : movers) TCPX_RETURN_IF_ERROR(one.meter->close());
-  return Status::ok();
+void Comparison::add_tables(const Section& section, const std::vector<MeasuredRun>& runs) {
+  const auto add = [&](const std::string& title, const std::string& unit, MeasuredBy MeasuredRun::*what, Show show) {
+    Table table = make_table(By::kSize, title, unit, lines_of(runs, what), show);
+    for (const auto& [over, under] : section.ratios) add_ratio_column(table, over, under);
+    if (!table.rows.empty()) report_.tables.push_back(std::move(table));
+  };
+  const Show show = section.unit == "1000/s" ? Show::kThousandMessages : Show::kSummary;
+  if (!section.one_way.empty()) add(section.title, section.unit, &MeasuredRun::one_way, show);
+  if (section.costs) add(section.title + ", per core-second", "GB", &MeasuredRun::one_way, Show::kPerCoreSecond);
+  const std::string back = section.one_way.empty() ? "" : ", half a round trip";
+  if (!section.ping_pong.empty()) add(section.title + back, "us", &MeasuredRun::ping_pong, Show::kSummary);
 }
 
 Result<std::unique_ptr<RowMeter>> Comparison::connect(const EndSetup& setup, EnvironmentOverrides overrides) const {
@@ -103,10 +124,7 @@ Result<std::unique_ptr<RowMeter>> Comparison::connect(const EndSetup& setup, Env
 
 std::vector<MeasuredRun> Comparison::run_nccl(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& ping_pong_sizes) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(row_.duration).count();
-  const NcclOptions nccl{.gpus = gpus_,
-                         .sizes = sizes,
-                         .ping_pong_sizes = ping_pong_sizes,
-                         .milliseconds = static_cast<int>(ms)};
+  const NcclOptions nccl{.gpus = gpus_, .sizes = sizes, .ping_pong_sizes = ping_pong_sizes, .milliseconds = static_cast<int>(ms)};
   const auto found = [&]() -> Result<std::string> {
     const bool is_wanted = !options_.quick && options_.nccl != "off";
     if (!is_wanted) return Status(Code::kUnsupported, "find NCCL", "not asked for");
@@ -156,12 +174,8 @@ int Comparison::run(const std::function<Status(Comparison&)>& measure) {
 
 int Comparison::finish(const Status& measured) const {
   if (!report_.tables.empty()) {
-    const Result<std::string> text = report_text(report_);
-    if (!text.is_ok()) return programs::failed(text.status());
-    std::printf("%s\n", text->c_str());
-    std::fflush(stdout);  // before what is said on stderr
-    const Status saved = options_.json.empty() ? Status::ok() : save_report(report_, options_.json);
-    if (!saved.is_ok()) return programs::failed(saved);
+    const Status published = publish_report(report_, options_.json);
+    if (!published.is_ok()) return programs::failed(published);
   }
   if (!measured.is_ok()) return programs::failed(measured);
   if (!mismatch_.empty()) return programs::failed(Status(Code::kMismatch, "compare received bytes", mismatch_));

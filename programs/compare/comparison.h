@@ -29,18 +29,26 @@ struct ComparisonOptions {
   size_t samples = MeasurePlan::kFewestSamples;
   int milliseconds;  ///< of all samples of a row together, about
   std::string nccl = "auto";
-  bool quick = false;       ///< little of everything, without NCCL: does it work?
-  std::string json;         ///< file to write; "": none
+  bool quick = false;  ///< little of everything, without NCCL: does it work?
+  std::string json;    ///< file to write; "": none
 };
 
-/// A mover of messages: two processes once it is connected, and what has been measured of it.
+/// A way to move messages between two processes.
 struct Mover {
-  std::string name;  ///< "gpu, 4 sockets"
+  std::string name;  ///< "pipeline", "4 streams"
   EndSetup setup;
-  EnvironmentOverrides overrides;
-  RowSetup row;  ///< all but the bytes
-  MeasuredBy measured = {};
-  std::unique_ptr<RowMeter> meter = nullptr;
+  RowSetup row = {};  ///< all but the pattern and the bytes
+  EnvironmentOverrides overrides = {};
+};
+
+/// Messages of some sizes, moved by each of `movers`: a table of those that go one way, and one of those that go to and fro.
+struct Section {
+  std::string title;
+  std::vector<Mover> movers = {};
+  std::vector<uint64_t> one_way = {}, ping_pong = {};            ///< sizes
+  std::vector<std::pair<std::string, std::string>> ratios = {};  ///< of two columns
+  std::string unit = "GB/s";                                     ///< one way; or "1000/s", of messages
+  bool costs = false;                                            ///< one more table: GB per core-second, one way
 };
 
 /// One run of a program. One thread.
@@ -61,10 +69,12 @@ class Comparison {
   /// A parameter of the report, be it an omission and its reason.
   void note(const std::string& name, const std::string& text) { report_.parameters[name] = text; }
 
-  /// A row of each of `movers` for each size, sample by sample in turns, so that any other load on the machine weighs on all alike.
-  /// Connects those that are not yet; says what came out.
-  Status measure(std::vector<Mover>& movers, const std::vector<uint64_t>& sizes);
-  Status close(std::vector<Mover>& movers) const;
+  /// Measures `section` with two fresh processes for each mover. A row of each is measured at a time, sample by sample in turns,
+  /// so that any other load on the machine weighs on all alike.
+  /// @param runs gets what came out of each mover; after an error, what came out before it
+  Status measure(const Section& section, std::vector<MeasuredRun>& runs);
+  /// Adds the tables of `section` that have rows. @param runs measured, or otherwise known; the movers of `section` do not count
+  void add_tables(const Section& section, const std::vector<MeasuredRun>& runs);
   /// Takes note of a row that is done: of wrong bytes the first are told in the end. @param who "gpu, 4 sockets, 4 KiB one way"
   void compared(const std::string& who, const Measured& measured);
   /// "" when all bytes that were compared are right.
@@ -80,7 +90,8 @@ class Comparison {
   int run(const std::function<Status(Comparison&)>& measure);
 
  private:
-  Status measure_row(std::vector<Mover>& movers, uint64_t bytes);
+  using Meters = std::vector<std::unique_ptr<RowMeter>>;
+  Status measure_row(const Section& section, Meters& meters, Pattern pattern, uint64_t bytes, std::vector<MeasuredRun>& runs);
   Status describe_machine();
   int finish(const Status& measured) const;
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -17,7 +16,6 @@ constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int32_t kMostInline = 65536;
 constexpr uint64_t kMemcpyBytes = 256 * kMiB;
 constexpr uint64_t kOutstanding = 64;
-constexpr size_t kLatency = 2;  // of the sections
 
 constexpr char kEndpointAbout[] =
     "Endpoints of two processes over the software plugin on loopback, from GPU to GPU where there are any. Each column is "
@@ -67,9 +65,6 @@ using Sizes = std::vector<uint64_t>;
 RowSetup operation(Verb verb, uint64_t range_bytes = 0, uint64_t outstanding = 0) {
   return {.verb = verb, .range_bytes = range_bytes, .outstanding = outstanding};
 }
-RowSetup turns() {
-  return {.pattern = Pattern::kPingPong, .outstanding = 2};
-}
 
 /// In each section the ends of every column are two fresh processes.
 class EndpointRuns {
@@ -79,27 +74,17 @@ class EndpointRuns {
   Status run();
 
  private:
-  /// A mover of messages, and its method.
-  struct Column {
-    std::string name;
-    EndSetup setup;
-    RowSetup row;
-  };
-  /// A table: who moves messages of these sizes, and what is compared with what. The columns take turns sample by sample.
-  struct Section {
+  /// Section of the report.
+  struct Part {
     const char* name;  ///< of kEndpointSections
-    std::string title;
-    const char* unit;  ///< "GB/s", "us", "1000/s"
-    Sizes sizes;
-    std::vector<Column> columns;
-    std::vector<std::pair<std::string, std::string>> ratios;  ///< of two columns
-    std::string other = "";                                   ///< one more column: "NCCL" or "memcpy"
+    Section section;
+    std::string other = "";  ///< one more column: "NCCL" or "memcpy"
   };
 
-  std::vector<Section> sections() const;
+  std::vector<Part> parts() const;
   Status memory();
-  Status compare(const Section& section);
-  Result<MeasuredBy> by_others(const Section& section);
+  Status compare(const Part& part);
+  Result<MeasuredRun> by_others(const Part& part);
   bool is_wanted(const std::string& section) const;
   /// One round of its own two processes.
   Result<EndPair::Answers> once(const EndSetup& setup, const RowSetup& row, uint64_t count) const;
@@ -132,8 +117,8 @@ bool EndpointRuns::is_wanted(const std::string& section) const {
 }
 
 Status EndpointRuns::run() {
-  for (const Section& section : sections()) {
-    if (is_wanted(section.name)) TCPX_RETURN_IF_ERROR(compare(section));
+  for (const Part& part : parts()) {
+    if (is_wanted(part.name)) TCPX_RETURN_IF_ERROR(compare(part));
   }
   return is_wanted("memory") ? memory() : Status::ok();
 }
@@ -149,7 +134,7 @@ EndSetup EndpointRuns::endpoint(MemoryType memory) const {
   return setup;
 }
 
-std::vector<EndpointRuns::Section> EndpointRuns::sections() const {
+std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
   const uint64_t ranges = quick_ ? kKiB : 32 * kKiB;
   const auto sizes = [this](Sizes all, Sizes quick) { return quick_ ? quick : all; };
   std::vector<MemoryType> memories = {MemoryType::kHost};
@@ -164,114 +149,101 @@ std::vector<EndpointRuns::Section> EndpointRuns::sections() const {
   const RowSetup one_write = operation(Verb::kWrite, 0, 1), one_read = operation(Verb::kRead, 0, 1);
   const RowSetup one_writev = operation(Verb::kWrite, ranges, 1), one_readv = operation(Verb::kRead, ranges, 1);
   const RowSetup to_peers = operation(Verb::kWrite, 0, std::max<uint64_t>(2 * options_.peers, 8));
+  const RowSetup turns{.outstanding = 2};
 
-  std::vector<Section> sections = {
-      {"bulk",
-       "Bulk",
-       "GB/s",
-       sizes({kMiB, 8 * kMiB, 64 * kMiB, 256 * kMiB}, {kMiB}),
-       {{"pipeline", pipeline, {}}, {"send, recv", best, send}, {"write", best, write}, {"read", best, read}},
-       {{"send, recv", "pipeline"}, {"write", "pipeline"}, {"read", "pipeline"}}},
-      {"vector",
-       concat('V', of_ranges.substr(1)),
-       "GB/s",
-       sizes({kMiB, 128 * kMiB}, {kMiB}),
-       {{"write", best, write},
-        {"writev", best, writev},
-        {"readv", best, readv},
-        {"sendv, recvv", best, operation(Verb::kSend, ranges)}},
-       {{"writev", "write"}, {"readv", "write"}, {"sendv, recvv", "write"}}},
-      {"latency",
-       "Half a round trip",
-       "us",
-       sizes({0, 8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB}, {0, 8, 4 * kKiB}),
-       {},
-       {},
-       "NCCL"},
-      {"small",
-       concat("Small messages of host memory, ", kOutstanding, " outstanding"),
-       "1000/s",
-       {8, 4 * kKiB},
-       {{"send, recv", host, operation(Verb::kSend, 0, kOutstanding)}, {"write", host, operation(Verb::kWrite, 0, kOutstanding)}},
-       {}},
-      {"one",
-       "One short operation at a time",
-       "1000/s",
-       {8, 4 * kKiB},
-       {{"write", best, one_write}, {"read", best, one_read}},
-       {}},
-      {"one",
-       concat("One operation at a time, ", of_ranges),
-       "GB/s",
-       sizes({64 * kMiB, 128 * kMiB}, {kMiB}),
-       {{"write", best, one_write}, {"writev", best, one_writev}, {"read", best, one_read}, {"readv", best, one_readv}},
-       {}}};
+  Part latency{
+      "latency",
+      {.title = "Half a round trip", .ping_pong = sizes({0, 8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB}, {0, 8, 4 * kKiB})},
+      "NCCL"};
+  std::vector<Part> local;
   for (const MemoryType memory : memories) {
     const std::string name = memory == MemoryType::kHost ? "host" : "gpu", title = concat("One host, ", name, " memory");
     EndSetup framed = endpoint(memory), forced = framed, here = framed, tcp = framed;
     framed.inline_bytes = kMostInline;
     forced.inline_bytes = 0;
-    for (const Column& column : {Column{name + ", inline", framed, turns()}, Column{name + ", pipeline", forced, turns()}}) {
-      sections[kLatency].columns.push_back(column);
-      sections[kLatency].ratios.emplace_back(column.name, "NCCL");
+    for (const Mover& mover : {Mover{name + ", inline", framed, turns}, Mover{name + ", pipeline", forced, turns}}) {
+      latency.section.movers.push_back(mover);
+      latency.section.ratios.emplace_back(mover.name, "NCCL");
     }
     here.same_host = true;
     tcp.same_host = false;
-    sections.push_back({"local",
-                        title + ", half a round trip",
-                        "us",
-                        {8, 4 * kKiB},
-                        {{"local", here, turns()}, {"TCP", tcp, turns()}},
-                        {{"local", "TCP"}}});
-    sections.push_back({"local",
-                        title + ", one write at a time",
-                        "GB/s",
-                        sizes({64 * kKiB, kMiB, 64 * kMiB, 128 * kMiB}, {kMiB}),
-                        {{"local", here, one_write},
-                         {"TCP", tcp, one_write},
-                         {"local, writev", here, one_writev},
-                         {"TCP, writev", tcp, one_writev}},
-                        {{"local", "TCP"}, {"local, writev", "TCP, writev"}, {"local", "memcpy"}},
-                        memory == MemoryType::kHost ? "memcpy" : ""});
+    local.push_back({"local",
+                     {.title = title + ", half a round trip",
+                      .movers = {{"local", here, turns}, {"TCP", tcp, turns}},
+                      .ping_pong = {8, 4 * kKiB},
+                      .ratios = {{"local", "TCP"}}}});
+    local.push_back({"local",
+                     {.title = title + ", one write at a time",
+                      .movers = {{"local", here, one_write},
+                                 {"TCP", tcp, one_write},
+                                 {"local, writev", here, one_writev},
+                                 {"TCP, writev", tcp, one_writev}},
+                      .one_way = sizes({64 * kKiB, kMiB, 64 * kMiB, 128 * kMiB}, {kMiB}),
+                      .ratios = {{"local", "TCP"}, {"local, writev", "TCP, writev"}, {"local", "memcpy"}}},
+                     memory == MemoryType::kHost ? "memcpy" : ""});
   }
-  sections.push_back({"peers",
-                      "Writes to peers, all together",
-                      "GB/s",
-                      sizes({4 * kMiB}, {64 * kKiB}),
-                      {{"1 peer", best, to_peers}, {many, all, to_peers}},
-                      {{many, "1 peer"}}});
-  return sections;
+  std::vector<Part> parts = {
+      {"bulk",
+       {.title = "Bulk",
+        .movers = {{"pipeline", pipeline}, {"send, recv", best, send}, {"write", best, write}, {"read", best, read}},
+        .one_way = sizes({kMiB, 8 * kMiB, 64 * kMiB, 256 * kMiB}, {kMiB}),
+        .ratios = {{"send, recv", "pipeline"}, {"write", "pipeline"}, {"read", "pipeline"}}}},
+      {"vector",
+       {.title = concat('V', of_ranges.substr(1)),
+        .movers = {{"write", best, write},
+                   {"writev", best, writev},
+                   {"readv", best, readv},
+                   {"sendv, recvv", best, operation(Verb::kSend, ranges)}},
+        .one_way = sizes({kMiB, 128 * kMiB}, {kMiB}),
+        .ratios = {{"writev", "write"}, {"readv", "write"}, {"sendv, recvv", "write"}}}},
+      std::move(latency),
+      {"small",
+       {.title = concat("Small messages of host memory, ", kOutstanding, " outstanding"),
+        .movers = {{"send, recv", host, operation(Verb::kSend, 0, kOutstanding)},
+                   {"write", host, operation(Verb::kWrite, 0, kOutstanding)}},
+        .one_way = {8, 4 * kKiB},
+        .unit = "1000/s"}},
+      {"one",
+       {.title = "One short operation at a time",
+        .movers = {{"write", best, one_write}, {"read", best, one_read}},
+        .one_way = {8, 4 * kKiB},
+        .unit = "1000/s"}},
+      {"one",
+       {.title = concat("One operation at a time, ", of_ranges),
+        .movers =
+            {{"write", best, one_write}, {"writev", best, one_writev}, {"read", best, one_read}, {"readv", best, one_readv}},
+        .one_way = sizes({64 * kMiB, 128 * kMiB}, {kMiB})}}};
+  parts.insert(parts.end(), std::make_move_iterator(local.begin()), std::make_move_iterator(local.end()));
+  parts.push_back({"peers",
+                   {.title = "Writes to peers, all together",
+                    .movers = {{"1 peer", best, to_peers}, {many, all, to_peers}},
+                    .one_way = sizes({4 * kMiB}, {64 * kKiB}),
+                    .ratios = {{many, "1 peer"}}}});
+  for (Part& part : parts) {
+    for (Mover& mover : part.section.movers) mover.overrides = overrides_;
+  }
+  return parts;
 }
 
-Result<MeasuredBy> EndpointRuns::by_others(const Section& section) {
-  if (section.other == "memcpy") return copies_of_a_thread(section.sizes, comparison_.row());
-  if (section.other.empty()) return MeasuredBy();
-  Sizes with_bytes = section.sizes;
-  std::erase(with_bytes, 0);
-  return best_of(comparison_.run_nccl({kMiB}, with_bytes), &MeasuredRun::ping_pong, false);
+Result<MeasuredRun> EndpointRuns::by_others(const Part& part) {
+  MeasuredRun other{.name = part.other, .one_way = {}, .ping_pong = {}};
+  if (part.other == "memcpy") {
+    TCPX_ASSIGN_OR_RETURN(other.one_way, copies_of_a_thread(part.section.one_way, comparison_.row()));
+  } else if (part.other == "NCCL") {
+    Sizes with_bytes = part.section.ping_pong;
+    std::erase(with_bytes, 0);
+    other.ping_pong = best_of(comparison_.run_nccl({kMiB}, with_bytes), &MeasuredRun::ping_pong, false);
+  }
+  return other;
 }
 
-Status EndpointRuns::compare(const Section& section) {
-  TCPX_ASSIGN_OR_RETURN(MeasuredBy others, by_others(section));
-  std::vector<Mover> movers;
-  for (const Column& column : section.columns) {
-    movers.push_back({concat(section.title, ", ", column.name), column.setup, overrides_, column.row});
-  }
-  Status status;
-  for (const uint64_t bytes : section.sizes) {
-    status = comparison_.measure(movers, {bytes});
-    if (!status.is_ok()) break;
-    comparison_.say(concat(section.title, ", ", size_text(bytes), ": done"));
-  }
-  std::vector<Line> lines;
-  for (size_t i = 0; i < movers.size(); ++i) lines.push_back({section.columns[i].name, movers[i].measured});
-  lines.push_back({section.other, std::move(others)});
-  const bool counts = std::string_view(section.unit) == "1000/s";
-  Table table =
-      make_table(By::kSize, section.title, section.unit, std::move(lines), counts ? Show::kThousandMessages : Show::kSummary);
-  for (const auto& [over, under] : section.ratios) add_ratio_column(table, over, under);
-  if (!table.rows.empty()) comparison_.report().tables.push_back(std::move(table));
-  return status.is_ok() ? comparison_.close(movers) : status;
+Status EndpointRuns::compare(const Part& part) {
+  TCPX_ASSIGN_OR_RETURN(MeasuredRun other, by_others(part));
+  std::vector<MeasuredRun> runs;
+  const Status status = comparison_.measure(part.section, runs);
+  runs.push_back(std::move(other));
+  comparison_.add_tables(part.section, runs);
+  return status;
 }
 
 Result<EndPair::Answers> EndpointRuns::once(const EndSetup& setup, const RowSetup& row, uint64_t count) const {

@@ -10,7 +10,6 @@ namespace {
 
 Cell cell_of(const Measured& measured, uint64_t bytes, Show show) {
   Summary summary = measured.summary;
-  if (show == Show::kMedian) return summary.median;
   if (show == Show::kThousandMessages) {
     for (double* const value : {&summary.min, &summary.median, &summary.max}) *value *= 1e6 / static_cast<double>(bytes);
   }
@@ -33,6 +32,20 @@ MeasuredBy best_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun:
   return best;
 }
 
+std::vector<Line> lines_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun::*what) {
+  std::vector<Line> lines;
+  for (const MeasuredRun& run : runs) lines.push_back({run.name, run.*what});
+  return lines;
+}
+
+MeasuredBy by_sockets(const std::vector<MeasuredRun>& runs, uint64_t bytes) {
+  MeasuredBy values;
+  for (const MeasuredRun& run : runs) {
+    if (const auto found = run.one_way.find(bytes); found != run.one_way.end()) values.emplace(run.sockets, found->second);
+  }
+  return values;
+}
+
 Table make_table(By by, std::string title, const std::string& unit, std::vector<Line> lines, Show show) {
   std::erase_if(lines, [](const Line& line) { return line.values.empty(); });
   const bool by_size = by == By::kSize;
@@ -46,9 +59,7 @@ Table make_table(By by, std::string title, const std::string& unit, std::vector<
     for (const auto& [key, value] : line.values) keys.insert(key);
   }
   for (const uint64_t key : keys) {
-    Row row{.name = by_size ? size_text(key) : sockets_text(static_cast<uint32_t>(key)),
-            .cells = {static_cast<double>(key)},
-            .verified = true};
+    Row row{.name = by_size ? size_text(key) : counted(key, "socket"), .cells = {static_cast<double>(key)}, .verified = true};
     for (const Line& line : lines) {
       const auto found = line.values.find(key);
       Cell& cell = row.cells.emplace_back();
@@ -61,9 +72,8 @@ Table make_table(By by, std::string title, const std::string& unit, std::vector<
   return table;
 }
 
-std::string sockets_text(uint32_t sockets, uint32_t channels) {
-  const uint32_t each = sockets / channels;
-  return concat(channels == 1 ? "" : concat(channels, " channels x "), each, each == 1 ? " socket" : " sockets");
+std::string counted(uint64_t count, const char* what) {
+  return concat(count, " ", what, count == 1 ? "" : "s");
 }
 
 std::string size_text(uint64_t bytes) {

@@ -11,9 +11,8 @@
 namespace tcpx {
 
 struct MeasuredRun {
-  std::string name;       ///< kind of memory, of unpacker, setting of NCCL
-  uint32_t sockets = 0;   ///< of all channels together, which have as many each; 0: its user does not choose them
-  uint32_t channels = 1;  ///< of the pipeline's connection
+  std::string name;      ///< of the column; kind of unpacker, setting of NCCL
+  uint32_t sockets = 0;  ///< of all channels together; 0: its user does not choose them
   MeasuredBy one_way;
   MeasuredBy ping_pong;
 };
@@ -22,7 +21,7 @@ struct MeasuredRun {
 MeasuredBy best_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun::*what, bool higher_is_better);
 
 /// The part of a measurement that a cell shows.
-enum class Show { kSummary, kMedian, kPerCoreSecond, kThousandMessages };
+enum class Show { kSummary, kPerCoreSecond, kThousandMessages };
 /// The thing that numbers the rows.
 enum class By { kSize, kSockets };
 
@@ -31,11 +30,15 @@ struct Line {
   std::string name;
   MeasuredBy values;
 };
+/// A line of each of `runs`.
+std::vector<Line> lines_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun::*what);
+/// Of those of `runs` that have messages of `bytes` one way, these, by the number of sockets.
+MeasuredBy by_sockets(const std::vector<MeasuredRun>& runs, uint64_t bytes);
 /// A row for every key that any line has; empty cells where a line has not. Lines without values are left out.
 Table make_table(By by, std::string title, const std::string& unit, std::vector<Line> lines, Show show = Show::kSummary);
 
-/// "8 sockets"; for several channels "4 channels x 2 sockets". @param sockets of all channels together
-std::string sockets_text(uint32_t sockets, uint32_t channels = 1);
+/// "1 socket", "8 streams"
+std::string counted(uint64_t count, const char* what);
 /// "64 MiB"
 std::string size_text(uint64_t bytes);
 

@@ -10,7 +10,6 @@
 #include "measure/message_plan.h"
 #include "measure/resources.h"
 #include "net/soft/wire.h"
-#include "programs/compare/soft_report.h"
 #include "programs/unpack/gpu_description.h"
 
 namespace tcpx {
@@ -21,17 +20,9 @@ constexpr uint64_t kLeastRawMessageBytes = 4 << 20;
 constexpr uint64_t kLongChunkBytes = 512 << 10;
 constexpr uint64_t kLargestPingPong = 1 << 20;
 
+constexpr char kPlugin[] = "plugin", kPipeline[] = "pipeline";  // columns
+
 using Sizes = std::vector<uint64_t>;
-
-std::vector<Mover> alone(std::string name, const EndSetup& setup, const EnvironmentOverrides& overrides = {}) {
-  std::vector<Mover> movers;
-  movers.push_back({std::move(name), setup, overrides});
-  return movers;
-}
-
-std::string counted(uint32_t count, const char* what) {
-  return concat(count, " ", what, count == 1 ? "" : "s");
-}
 
 template <class Value>
 void sort_once_each(std::vector<Value>& values) {
@@ -65,25 +56,26 @@ constexpr char kSoftAbout[] =
     "cache), or over its share of a message larger than most caches; the first is the ceiling of small messages, the second "
     "of large ones. Its ping-pong polls. Pipeline: the same messages as transfers of the library, several submitted ahead, "
     "polled in the same way, in chunks as large as the requests of the bare plugin; they take turns sample by sample, and "
-    "the ratio is that of the medians. With several channels a connection of the pipeline goes over as many connections of the "
+    "ratios are those of the medians. With several channels a connection of the pipeline goes over as many connections of the "
     "plugin, which share the data sockets of the row evenly. Long transfers: one after the other; more memory in core is "
     "what both processes have grown by from before the first message of the row, whose memory is in use by then, to after "
     "the last. NCCL: send and recv of PyTorch over its own socket transport between the two GPUs, peer access and shared "
     "memory off, processor time of both ranks. The best of each: of the plugin over all numbers of data sockets, of NCCL "
     "over all its settings.";
 
-/// In their order: for each kind of memory and each number of data sockets two fresh processes.
+/// In their order: for each kind of memory and each number of data sockets two fresh processes of every mover.
 class SoftRuns {
  public:
   SoftRuns(SoftRunOptions options, Comparison& comparison);
 
   /// Everything.
   Status run();
-  const SoftResults& results() const { return results_; }
+  /// Tables of what several sections have measured.
+  void compare_best();
 
  private:
-  /// Measures `movers` in turns, one way, and to and fro with messages of `ping_pong`. @param runs gets what came out of each
-  Status measure(std::vector<Mover> movers, const Sizes& one_way, const Sizes& ping_pong, std::vector<MeasuredRun>& runs);
+  /// Measures a single mover. @return what came out of it, also after an error, which `status` gets
+  MeasuredRun alone(std::string title, Mover mover, const Sizes& one_way, const Sizes& ping_pong, Status& status);
   Status raw();
   /// The plugin driven bare, and beside it the pipeline with every number of channels that divides `sockets`.
   Status plugin(MemoryType memory, uint32_t sockets);
@@ -93,12 +85,19 @@ class SoftRuns {
   /// Those of long_chunks_ that this machine has memory for.
   Result<std::vector<uint64_t>> fitting_chunks(MemoryType memory);
   std::string name_of(MemoryType memory) const;
-  std::vector<uint64_t> ping_pong_sizes() const;
+  Sizes ping_pong_sizes() const;
+  std::vector<MeasuredRun>& runs_of(const std::string& mover);
 
   SoftRunOptions options_;
-  std::vector<uint64_t> long_chunks_;  // of the long transfers; empty: none
+  Sizes long_chunks_;  // of the long transfers; empty: none
   Comparison& comparison_;
-  SoftResults results_;
+  // "host", "gpu pipeline, 4 channels": over each number of sockets. In the order in which they were measured.
+  std::vector<std::pair<std::string, std::vector<MeasuredRun>>> movers_;
+  std::vector<MeasuredRun> unpack_, nccl_;
+  // TCP without a plugin, by the number of streams: each writes the same few bytes over and over, or its share of a message of
+  // raw_message_bytes_, which fits no cache.
+  MeasuredBy raw_in_cache_, raw_working_set_, raw_ping_pong_;
+  uint64_t raw_message_bytes_ = 0;
 };
 
 SoftRuns::SoftRuns(SoftRunOptions options, Comparison& comparison) : options_(std::move(options)), comparison_(comparison) {
@@ -142,7 +141,7 @@ SoftRuns::SoftRuns(SoftRunOptions options, Comparison& comparison) : options_(st
 }
 
 Status SoftRuns::run() {
-  results_.raw_message_bytes = std::max(options_.sizes.back(), kLeastRawMessageBytes);
+  raw_message_bytes_ = std::max(options_.sizes.back(), kLeastRawMessageBytes);
   TCPX_RETURN_IF_ERROR(raw());
   for (const MemoryType memory : options_.memory) {
     for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(plugin(memory, sockets));
@@ -153,7 +152,8 @@ Status SoftRuns::run() {
       for (const MemoryType memory : options_.memory) TCPX_RETURN_IF_ERROR(long_transfers(memory));
     }
   }
-  results_.nccl = comparison_.run_nccl(options_.sizes, ping_pong_sizes());
+  nccl_ = comparison_.run_nccl(options_.sizes, ping_pong_sizes());
+  comparison_.add_tables({.title = "NCCL", .one_way = options_.sizes, .ping_pong = options_.sizes, .costs = true}, nccl_);
   return comparison_.stopped() ? Status(Code::kCancelled, "measure", "interrupted") : Status::ok();
 }
 
@@ -162,43 +162,40 @@ std::string SoftRuns::name_of(MemoryType memory) const {
   return comparison_.has_gpu() ? "gpu" : "gpu stand-in";  // the same code over host memory: no speed of a GPU
 }
 
-std::vector<uint64_t> SoftRuns::ping_pong_sizes() const {
-  std::vector<uint64_t> sizes;
+Sizes SoftRuns::ping_pong_sizes() const {
+  Sizes sizes;
   std::copy_if(options_.sizes.begin(), options_.sizes.end(), std::back_inserter(sizes),
                [&](uint64_t bytes) { return bytes <= kLargestPingPong; });
   return sizes;
 }
 
-Status SoftRuns::measure(std::vector<Mover> movers, const Sizes& one_way, const Sizes& ping_pong,
-                         std::vector<MeasuredRun>& runs) {
-  runs.resize(movers.size());
-  const auto pass = [&](Pattern pattern, const Sizes& sizes, MeasuredBy MeasuredRun::*what) {
-    for (Mover& one : movers) one.row.pattern = pattern;
-    const Status status = comparison_.measure(movers, sizes);
-    for (size_t i = 0; i < movers.size(); ++i) runs[i].*what = std::exchange(movers[i].measured, {});
-    return status;
-  };
-  TCPX_RETURN_IF_ERROR(pass(Pattern::kOneWay, one_way, &MeasuredRun::one_way));
-  TCPX_RETURN_IF_ERROR(pass(Pattern::kPingPong, ping_pong, &MeasuredRun::ping_pong));
-  return comparison_.close(movers);
+std::vector<MeasuredRun>& SoftRuns::runs_of(const std::string& mover) {
+  const auto found = std::find_if(movers_.begin(), movers_.end(), [&](const auto& known) { return known.first == mover; });
+  return found == movers_.end() ? movers_.emplace_back(mover, std::vector<MeasuredRun>()).second : found->second;
+}
+
+MeasuredRun SoftRuns::alone(std::string title, Mover mover, const Sizes& one_way, const Sizes& ping_pong, Status& status) {
+  std::vector<MeasuredRun> runs;
+  status = comparison_.measure(
+      {.title = std::move(title), .movers = {std::move(mover)}, .one_way = one_way, .ping_pong = ping_pong}, runs);
+  return std::move(runs.front());
 }
 
 Status SoftRuns::raw() {
   EndSetup setup;
   setup.kind = EndSetup::Kind::kRawTcp;
   setup.request_bytes = kRawWriteBytes;
+  Status status;
   for (const uint32_t streams : options_.sockets) {
     setup.streams = streams;
-    const uint64_t in_cache = kRawWriteBytes * streams, large = results_.raw_message_bytes;
-    std::vector<MeasuredRun> runs;
-    TCPX_RETURN_IF_ERROR(measure(alone(concat("raw TCP, ", counted(streams, "stream")), setup), {in_cache, large}, {}, runs));
-    results_.raw_in_cache[streams] = runs[0].one_way.at(in_cache);
-    results_.raw_working_set[streams] = runs[0].one_way.at(large);
+    const uint64_t in_cache = kRawWriteBytes * streams;
+    MeasuredRun run = alone("raw TCP", {counted(streams, "stream"), setup}, {in_cache, raw_message_bytes_}, {}, status);
+    if (!status.is_ok()) return status;
+    raw_in_cache_[streams] = run.one_way.at(in_cache);
+    raw_working_set_[streams] = run.one_way.at(raw_message_bytes_);
   }
   setup.streams = 1;
-  std::vector<MeasuredRun> runs;
-  const Status status = measure(alone("raw TCP", setup), {}, ping_pong_sizes(), runs);
-  results_.raw_ping_pong = std::move(runs[0].ping_pong);
+  raw_ping_pong_ = alone("raw TCP", {"to and fro", setup}, {}, ping_pong_sizes(), status).ping_pong;
   return status;
 }
 
@@ -215,32 +212,35 @@ Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, MemoryType memory) 
 }
 
 Status SoftRuns::plugin(MemoryType memory, uint32_t sockets) {
-  std::vector<Mover> movers;
-  const auto add = [&](EndSetup::Kind kind, uint32_t channels) -> Status {
-    const std::string what = concat(kind == EndSetup::Kind::kPipeline ? "pipeline, " : "", sockets_text(sockets, channels));
+  Section section{.title = concat(name_of(memory), ", ", counted(sockets, "socket")),
+                  .one_way = options_.sizes,
+                  .ping_pong = ping_pong_sizes(),
+                  .costs = true};
+  const auto add = [&](EndSetup::Kind kind, std::string name, uint32_t channels) -> Status {
     const std::optional<EnvironmentOverrides> overrides = overrides_for(sockets / channels);
     if (!overrides) {  // it would open fewer, and say nothing
-      comparison_.note(what, concat("left out: the plugin takes at most ", soft::kMaxDataSockets, " for a connection"));
+      comparison_.note(concat(section.title, ", ", name),
+                       concat("left out: the plugin takes at most ", soft::kMaxDataSockets, " for a connection"));
       return Status::ok();
     }
     TCPX_ASSIGN_OR_RETURN(EndSetup setup, plugin_setup(kind, memory));
     setup.channels = channels;
-    movers.push_back({concat(name_of(memory), ", ", what), setup, *overrides});
+    if (kind == EndSetup::Kind::kPipeline) section.ratios.emplace_back(name, kPlugin);
+    section.movers.push_back({.name = std::move(name), .setup = setup, .overrides = *overrides});
     return Status::ok();
   };
-  TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPlugin, 1));
+  TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPlugin, kPlugin, 1));
   for (const uint32_t channels : options_.channels) {
-    if (!options_.without_pipeline && sockets % channels == 0) TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPipeline, channels));
+    if (options_.without_pipeline || sockets % channels != 0) continue;
+    std::string name = channels == 1 ? kPipeline : concat(kPipeline, ", ", channels, " channels");
+    TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPipeline, std::move(name), channels));
   }
-  std::vector<EndSetup> setups;
-  for (const Mover& one : movers) setups.push_back(one.setup);
   std::vector<MeasuredRun> runs;
-  const Status status = measure(std::move(movers), options_.sizes, ping_pong_sizes(), runs);
-  for (size_t i = 0; i < runs.size(); ++i) {
-    runs[i].name = name_of(memory);
-    runs[i].sockets = sockets;
-    runs[i].channels = setups[i].channels;
-    (setups[i].kind == EndSetup::Kind::kPipeline ? results_.pipeline : results_.plugin).push_back(std::move(runs[i]));
+  const Status status = comparison_.measure(section, runs);
+  comparison_.add_tables(section, runs);
+  for (MeasuredRun& run : runs) {
+    run.sockets = sockets;
+    runs_of(run.name == kPlugin ? name_of(memory) : concat(name_of(memory), " ", run.name)).push_back(std::move(run));
   }
   return status;
 }
@@ -250,15 +250,13 @@ Status SoftRuns::unpack(const std::string& kind) {
   EnvironmentOverrides overrides = overrides_for(options_.sockets.back()).value_or(EnvironmentOverrides());
   overrides[environment_info(Variable::kUnpackImpl).name] = kind;
   TCPX_ASSIGN_OR_RETURN(const EndSetup setup, plugin_setup(EndSetup::Kind::kPipeline, MemoryType::kCuda));
-  const std::string who = concat("unpack by ", kind);
-  std::vector<MeasuredRun> runs;
-  const Status status = measure(alone(who, setup, overrides), options_.sizes, {}, runs);
+  Status status;
+  MeasuredRun run = alone("unpack", {.name = kind, .setup = setup, .overrides = overrides}, options_.sizes, {}, status);
   if (status.code() == Code::kUnsupported) {
-    comparison_.note(who, concat("left out: ", status.detail()));
+    comparison_.note(concat("unpack by ", kind), concat("left out: ", status.detail()));
     return Status::ok();
   }
-  runs[0].name = kind;
-  results_.unpack.push_back(std::move(runs[0]));
+  unpack_.push_back(std::move(run));
   return status;
 }
 
@@ -285,15 +283,63 @@ Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(MemoryType memory) {
 Status SoftRuns::long_transfers(MemoryType memory) {
   TCPX_ASSIGN_OR_RETURN(const Sizes chunks, fitting_chunks(memory));
   TCPX_ASSIGN_OR_RETURN(EndSetup setup, plugin_setup(EndSetup::Kind::kPipeline, memory));
-  setup.request_bytes = results_.long_chunk_bytes = kLongChunkBytes;
+  setup.request_bytes = kLongChunkBytes;
   // The largest first: its memory does for all.
   Sizes sizes;
   for (auto count = chunks.rbegin(); count != chunks.rend(); ++count) sizes.push_back(*count * kLongChunkBytes);
-  std::vector<MeasuredRun> runs;
-  const Status status = measure(alone(concat(name_of(memory), ", long"), setup), sizes, {}, runs);
-  MeasuredRun& run = results_.long_transfers.emplace_back(MeasuredRun{.name = name_of(memory), .one_way = {}, .ping_pong = {}});
-  for (const auto& [bytes, measured] : runs[0].one_way) run.one_way[bytes / kLongChunkBytes] = measured;
+  Status status;
+  const MeasuredRun run = alone(name_of(memory), {"long", setup}, sizes, {}, status);
+  Table table{.title = concat("Long transfers, ", name_of(memory)),
+              .row_heading = concat("chunks of ", size_text(kLongChunkBytes)),
+              .columns = {{"bytes", "B"}, {"one way", "GB/s"}, {"a chunk", "us"}, {"more memory in core", "KiB"}},
+              .rows = {}};
+  for (const auto& [bytes, measured] : run.one_way) {
+    const double rate = measured.summary.median;  // GB/s: 1000 bytes a microsecond
+    table.rows.push_back({.name = concat(bytes / kLongChunkBytes),
+                          .cells = {static_cast<double>(bytes), measured.summary,
+                                    rate > 0 ? Cell(static_cast<double>(kLongChunkBytes) / 1e3 / rate) : Cell(),
+                                    static_cast<double>(measured.resident_growth_bytes) / 1024},
+                          .verified = measured.verified()});
+  }
+  if (!table.rows.empty()) comparison_.report().tables.push_back(std::move(table));
   return status;
+}
+
+// scripts/plot.py finds these tables by their titles.
+void SoftRuns::compare_best() {
+  comparison_.add_tables({.title = "Pipeline by unpacker, one way", .one_way = options_.sizes, .ratios = {{"kernel", "d2d"}}},
+                         unpack_);
+  std::vector<MeasuredRun> best;
+  const auto add_best = [&](const std::string& name, const std::vector<MeasuredRun>& runs) {
+    best.push_back({.name = name,
+                    .one_way = best_of(runs, &MeasuredRun::one_way, true),
+                    .ping_pong = best_of(runs, &MeasuredRun::ping_pong, false)});
+  };
+  for (const auto& [name, runs] : movers_) add_best(name, runs);
+  best.push_back({.name = "raw TCP", .one_way = {}, .ping_pong = raw_ping_pong_});
+  add_best("NCCL", nccl_);
+  comparison_.add_tables({.title = "One way, the best of each", .one_way = options_.sizes, .ratios = {{"gpu", "NCCL"}}}, best);
+  comparison_.add_tables({.title = "Half a round trip, the best of each",
+                          .ping_pong = options_.sizes,
+                          .ratios = {{"host", "raw TCP"}, {"gpu", "NCCL"}}},
+                         best);
+
+  std::vector<Line> lines;
+  for (const auto& [name, runs] : movers_) lines.push_back({name, by_sockets(runs, options_.sizes.back())});
+  const Line in_cache{"raw TCP, in cache", raw_in_cache_},
+      large{concat("raw TCP, ", size_text(raw_message_bytes_)), raw_working_set_};
+  lines.insert(lines.end(), {in_cache, large});
+  const std::string heading = concat(size_text(options_.sizes.back()), " over");
+  for (const Show show : {Show::kSummary, Show::kPerCoreSecond}) {
+    const bool rates = show == Show::kSummary;
+    Table table = make_table(By::kSockets, rates ? "One way by data sockets" : "Per core-second by data sockets",
+                             rates ? "GB/s" : "GB", lines, show);
+    table.row_heading = heading;
+    for (const char* host : {"host", "host pipeline"}) {
+      for (const Line* raw : {&in_cache, &large}) add_ratio_column(table, host, raw->name);
+    }
+    if (!table.rows.empty()) comparison_.report().tables.push_back(std::move(table));
+  }
 }
 
 }  // namespace
@@ -303,7 +349,7 @@ Status run_soft(const SoftRunOptions& options, Comparison& comparison) {
   comparison.report().about = kSoftAbout;
   SoftRuns runs(options, comparison);
   const Status measured = runs.run();
-  add_soft_tables(runs.results(), comparison.report());
+  runs.compare_best();
   return measured;
 }
 

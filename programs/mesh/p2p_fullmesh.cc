@@ -169,14 +169,9 @@ class MeshRank {
   }
 
   int show(const MeshResults& results, size_t planned) const {
-    const Report report = mesh_report(results);
-    const auto text = report_text(report);
-    if (!text.is_ok()) return failed(text.status());
-    std::fputs(concat("\n", *text, "\n").c_str(), stdout);
-    std::fflush(stdout);
-    if (!options_.json.empty()) {
-      if (const Status status = save_report(report, options_.json); !status.is_ok()) return failed(status);
-    }
+    std::fputs("\n", stdout);
+    const Status published = publish_report(mesh_report(results), options_.json);
+    if (!published.is_ok()) return failed(published);
     const Status verdict = mesh_verdict(results.outcome, planned);
     if (!verdict.is_ok()) return failed(verdict);
     return passed(concat("all ", planned, " pairs measured, every byte compared"));

@@ -56,7 +56,8 @@ void PerfOutput::line(const std::string& text) {
 
 void PerfOutput::begin(const TableHead& head) {
   head_ = head;
-  print(table_head(head));
+  report_ = make_perf_report(head);
+  print(head_lines(head) + row_headings(report_.tables.front(), report_row(head, {})));
 }
 
 void PerfOutput::progress(uint64_t bytes, bool timed, uint64_t done, uint64_t busy_ns) {
@@ -69,7 +70,8 @@ void PerfOutput::progress(uint64_t bytes, bool timed, uint64_t done, uint64_t bu
 
 void PerfOutput::row(const PerfRow& row) {
   rows_.push_back(row);
-  print(table_line(row));
+  Table& table = report_.tables.front();
+  print(row_line(table, table.rows.emplace_back(report_row(head_, row))));
 }
 
 void PerfOutput::unfinished(uint64_t bytes, const EndRow& row) {
@@ -84,19 +86,16 @@ Status PerfOutput::finish(std::string abi, std::vector<std::string> devices) {
   if (quiet_) return Status::ok();
   progress_.clear();
   if (rows_.empty()) return Status::ok();
-  const Report report = make_perf_report(head_, rows_, std::move(abi), std::move(devices));
-  for (const std::string& note : unpack_notes(report, compared_)) line(concat("# note: ", note));
+  report_.abi = std::move(abi);
+  report_.devices = std::move(devices);
+  for (const std::string& note : unpack_notes(report_, compared_)) line(concat("# note: ", note));
   line(last_line(rows_.back()));
-  return write_files(report);
+  return write_files();
 }
 
-Status PerfOutput::write_files(const Report& report) {
-  if (!options_.csv.empty()) {
-    std::string csv = csv_head(head_.nics);
-    for (const PerfRow& row : rows_) csv += csv_line(row);
-    TCPX_RETURN_IF_ERROR(write_file(options_.csv, csv));
-  }
-  return options_.json.empty() ? Status::ok() : save_report(report, options_.json);
+Status PerfOutput::write_files() {
+  if (!options_.csv.empty()) TCPX_RETURN_IF_ERROR(write_file(options_.csv, table_csv(report_.tables.front())));
+  return options_.json.empty() ? Status::ok() : save_report(report_, options_.json);
 }
 
 std::string PerfOutput::promise() const {

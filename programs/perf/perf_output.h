@@ -50,12 +50,13 @@ class PerfOutput {
 
  private:
   void print(const std::string& text);
-  Status write_files(const Report& report);
+  Status write_files();
 
   const PerfOptions& options_;
   const bool quiet_;
   std::vector<NamedReport> compared_;
   TableHead head_;
+  Report report_;
   std::vector<PerfRow> rows_;
   ProgressLine progress_;
 };

@@ -1,14 +1,20 @@
 #include "programs/perf/perf.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <functional>
 #include <new>
 #include <optional>
 #include <utility>
 
+#include "base/socket_address.h"
 #include "base/text.h"
 #include "device/gpu_presence.h"
-#include "programs/perf/loopback_server.h"
+#include "measure/child.h"
 #include "programs/perf/perf_end.h"
 #include "programs/perf/perf_output.h"
 #include "programs/program.h"
@@ -23,6 +29,25 @@ constexpr Duration kServerEnds = std::chrono::seconds(10);
 // Time an end that failed gives the other to learn of it. The way to it may be what failed.
 constexpr Duration kFarewellAfterFailure = std::chrono::seconds(1);
 constexpr Duration kSilentServerEnds = std::chrono::seconds(2);
+
+/// Both ends of a loopback run talk over a pair of connected sockets in place of a port.
+BootstrapChannel channel_over(UniqueFd socket, const std::atomic<bool>& stop) {
+  return BootstrapChannel(std::move(socket), SocketAddress::loopback(0), TCPX_VERSION, &stop);
+}
+
+/// In the server process. @return kInvalidArgument when the descriptor is no socket.
+Result<BootstrapChannel> loopback_channel(int descriptor, const std::atomic<bool>& stop) {
+  // Should the client have died before this, the channel has no peer, which ends this process too.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  int type = 0;
+  socklen_t length = sizeof type;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) {
+    return Status(Code::kInvalidArgument, "begin as the server of a loopback run",
+                  concat("descriptor ", descriptor, " is no stream"));
+  }
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  return channel_over(UniqueFd(descriptor), stop);
+}
 
 /// Everything of one end.
 class Program {
@@ -76,13 +101,20 @@ class Program {
     return run_end(meet, true);
   }
 
+  /// The server is this program once more, so that each end has its plugin's threads and its GPU to itself.
   Status run_loopback() {
-    TCPX_ASSIGN_OR_RETURN(auto server, LoopbackServer::start(options_.arguments, kLoopbackOption));
-    const Status status = run_end([&] { return Result<BootstrapChannel>(server.channel(stop_)); }, false);
-    const Status ended = server.wait(Deadline::after(status.is_ok() ? kServerEnds : kSilentServerEnds));
-    // The exit of the process says more than the end of the channel.
-    if (!ended.is_ok() && (status.is_ok() || status.code() == Code::kPeerGone)) return ended;
-    return status;
+    std::vector<std::string> words = options_.arguments;
+    words.insert(words.begin(), "/proc/self/exe");
+    words.push_back(concat(kLoopbackOption, "="));
+    UniqueFd socket;
+    TCPX_ASSIGN_OR_RETURN(Child server, Child::start_connected(std::move(words), {}, SOCK_STREAM | SOCK_NONBLOCK, socket));
+    const Status status = run_end([&] { return Result<BootstrapChannel>(channel_over(std::move(socket), stop_)); }, false);
+    const std::optional<int> code = server.wait_until(Deadline::after(status.is_ok() ? kServerEnds : kSilentServerEnds));
+    // The exit of the process says more than the end of the channel. 0 and 1 are its verdict, which the channel has told already.
+    if ((code && *code <= 1) || !(status.is_ok() || status.code() == Code::kPeerGone)) return status;
+    constexpr char kWait[] = "wait for the server process";
+    return code ? Status(Code::kPeerGone, kWait, concat("it ", describe_exit(*code)))
+                : Status(Code::kTimeout, kWait, "it does not end");
   }
 
   /// @param meet waits for the other end

@@ -50,10 +50,6 @@ Cell tail(const std::optional<double>& us) {
   return us ? Cell(*us) : Cell();
 }
 
-std::string right(std::string_view text, size_t width) {
-  return concat(std::string(width > text.size() ? width - text.size() : 1, ' '), text);
-}
-
 std::string join(const std::vector<std::string>& words, std::string_view separator) {
   std::string text;
   for (const std::string& word : words) text.append(text.empty() ? std::string_view() : separator).append(word);
@@ -107,100 +103,14 @@ std::string how_often(const TableHead& head) {
   return concat(warm_up, "timed ones for ", format_measured(seconds), " s of each size");
 }
 
-/// A value of a row, as the table and the CSV file have it.
-struct Printed {
-  std::string heading, unit;
-  size_t width;  // with the blank in front; 0: not in the table
-  std::string text;
-  std::string csv_heading;  // "": not in the file
-  std::string csv;
-};
-
-/// "-", or nothing, where it is not known: too few transfers.
-Printed time_of(std::string heading, std::string csv_heading, std::optional<double> us, bool in_table = true) {
-  return {std::move(heading),        "(us)",
-          in_table ? size_t{11} : 0, us ? format_measured(*us) : "-",
-          std::move(csv_heading),    us ? format_fixed(*us, 3) : ""};
-}
-
-Printed cpu_of(const std::string& end, double percent) {
-  return {end, "(CPU %)", 8, format_fixed(percent, 0), concat(end, "_cpu_percent"), format_fixed(percent, 1)};
-}
-
-std::vector<Printed> printed(const PerfRow& row) {
-  const bool latency = row.mode == Pattern::kPingPong;  // has its tail in the table, too
-  const std::string size = std::to_string(row.bytes), count = std::to_string(row.time.count);
-  const std::string wrong = row.verified ? std::to_string(row.wrong) : "unverified";
-  std::vector<std::string> rates;
-  for (const NicRate& nic : row.nics) rates.push_back(format_measured(nic.gb_per_second));
-  std::vector<Printed> values = {
-      {"size", "(B)", 13, size, "bytes", size},
-      {"count", "", 8, count, "count", count},
-      time_of("min", "min_us", row.time.min),
-      time_of(latency ? "p50" : "median", "p50_us", row.time.median),
-      time_of("p99", "p99_us", row.p99, latency),
-      time_of("p99.9", "p99.9_us", row.p999, latency),
-      time_of("max", "max_us", row.time.max),
-      time_of("average", "average_us", row.average_us),
-      {"rate", "(GB/s)", 9, format_measured(row.gb_per_second), "gb_per_second", format_fixed(row.gb_per_second, 6)},
-      // The rates of all NICs in one column, "5.21+5.18".
-      {"by NIC", "(GB/s)", std::max<size_t>(14, row.nics.size() * 7 + 1), join(rates, "+"), "", ""}};
-  for (const NicRate& nic : row.nics) {
-    values.push_back({"", "", 0, "", concat("gb_per_second_", nic.nic), format_fixed(nic.gb_per_second, 6)});
-  }
-  values.push_back(cpu_of("server", row.server_cpu));
-  values.push_back(cpu_of("client", row.client_cpu));
-  values.push_back({"wrong", "(B)", 12, wrong, "wrong_bytes", wrong});
-  return values;
-}
-
-std::string table_text(const std::vector<Printed>& values, std::string Printed::*part) {
-  std::string text;
-  for (const Printed& value : values) {
-    if (value.width > 0) text += right(value.*part, value.width);
-  }
-  return text + '\n';
-}
-
-std::string csv_text(const std::vector<Printed>& values, std::string Printed::*part) {
-  std::string text;
-  for (const Printed& value : values) {
-    if (!value.csv_heading.empty()) text += concat(text.empty() ? "" : ",", value.*part);
-  }
-  return text + '\n';
-}
-
-/// For headings.
-PerfRow row_with(const std::vector<std::string>& nics) {
-  PerfRow row;
-  for (const std::string& nic : nics) row.nics.push_back({nic});
-  return row;
-}
-
 }  // namespace
 
-std::string table_head(const TableHead& head) {
-  std::string text = concat("# test_tcpx_perf ", head.version, ": ", what_is_sent(head.asked.mode), "\n# server: ", head.server,
-                            "\n# client: ", head.client, "\n# ", over_what(head), "; ", how_often(head),
-                            "\n# GB/s: bytes / average time, 1 GB = 1e9 bytes; by NIC: of the server; CPU: 100 % is one core\n# ",
-                            what_is_compared(head),
-                            head.asked.mode != Pattern::kPingPong
-                                ? ""
-                                : concat("\n# p50 is the median; p99 needs ", kSamplesOfP99, " transfers of a size, p99.9 ",
-                                         kSamplesOfP999, " (-n): \"-\" where there were fewer"),
-                            "\n#\n");
-  PerfRow row = row_with(head.nics);
-  row.mode = head.asked.mode;
-  for (std::string Printed::*part : {&Printed::heading, &Printed::unit}) {
-    std::string line = table_text(printed(row), part);
-    line.front() = '#';
-    text += line;
-  }
-  return text;
-}
-
-std::string table_line(const PerfRow& row) {
-  return table_text(printed(row), &Printed::text);
+std::string head_lines(const TableHead& head) {
+  return concat("# test_tcpx_perf ", head.version, ": ", what_is_sent(head.asked.mode), "\n# server: ", head.server,
+                "\n# client: ", head.client, "\n# ", over_what(head), "; ", how_often(head),
+                "\n# rate: bytes / average time, 1 GB = 1e9 bytes; of a NIC: at the server; CPU: 100 % is one core\n# ",
+                what_is_compared(head), "\n# p99 needs ", kSamplesOfP99, " transfers of a size, p99.9 ", kSamplesOfP999,
+                " (-n): \"-\" where there were fewer\n#\n");
 }
 
 std::string last_line(const PerfRow& row) {
@@ -208,21 +118,10 @@ std::string last_line(const PerfRow& row) {
                 format_bytes(static_cast<double>(row.bytes)), ", the last size", row.verified ? "" : ", unverified", ")");
 }
 
-std::string csv_head(const std::vector<std::string>& nics) {
-  return csv_text(printed(row_with(nics)), &Printed::csv_heading);
-}
-
-std::string csv_line(const PerfRow& row) {
-  return csv_text(printed(row), &Printed::csv);
-}
-
-Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows, std::string abi,
-                        std::vector<std::string> devices) {
+Report make_perf_report(const TableHead& head) {
   Report report;
   report.key = "test_tcpx_perf";
   report.about = kAbout;
-  report.abi = std::move(abi);
-  report.devices = std::move(devices);
   report.parameters = {{"server", head.server},
                        {"client", head.client},
                        {"channels", std::to_string(head.channels)},
@@ -245,20 +144,19 @@ Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows,
   for (const std::string& nic : head.nics) table.columns.push_back({concat("rate of ", nic), "GB/s"});
   for (const char* cpu : {"server CPU", "client CPU"}) table.columns.push_back({cpu, "%"});
   table.columns.push_back({"wrong", "B"});
-  for (const PerfRow& row : rows) {
-    std::vector<Cell> cells = {
-        static_cast<double>(row.bytes), row.time, tail(row.p99), tail(row.p999), row.average_us, row.gb_per_second};
-    for (const std::string& nic : head.nics) {
-      Cell& cell = cells.emplace_back();
-      for (const NicRate& rate : row.nics) {
-        if (rate.nic == nic) cell = rate.gb_per_second;
-      }
-    }
-    cells.insert(cells.end(), {row.server_cpu, row.client_cpu, static_cast<double>(row.wrong)});
-    table.rows.push_back({concat(row.bytes, " B"), std::move(cells), row.verified && row.wrong == 0});
-  }
   report.tables.push_back(std::move(table));
   return report;
+}
+
+Row report_row(const TableHead& head, const PerfRow& row) {
+  std::vector<Cell> cells = {
+      static_cast<double>(row.bytes), row.time, tail(row.p99), tail(row.p999), row.average_us, row.gb_per_second};
+  for (const std::string& nic : head.nics) {
+    const auto rate = row.nics.find(nic);
+    cells.push_back(rate == row.nics.end() ? Cell() : rate->second);
+  }
+  cells.insert(cells.end(), {row.server_cpu, row.client_cpu, static_cast<double>(row.wrong)});
+  return {concat(row.bytes, " B"), std::move(cells), row.verified && row.wrong == 0};
 }
 
 std::vector<std::string> unpack_notes(const Report& mine, const std::vector<NamedReport>& others) {

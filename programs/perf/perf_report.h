@@ -1,5 +1,5 @@
-// Rows as people and programs read them: the table that test_tcpx_perf prints, in the manner of nccl-tests (lines of '#' that say
-// what was measured, a line per size), the CSV file and the report; and notes on earlier reports.
+// The report of test_tcpx_perf, and the lines around its rows, which are printed as they are measured, in the manner of nccl-tests
+// (lines of '#' that say what was measured, a line per size); and notes on earlier reports.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,14 @@ struct TableHead {
   bool verified = true;
 };
 
-/// Several lines, each ending in one.
-std::string table_head(const TableHead& head);
-std::string table_line(const PerfRow& row);
+/// Several lines, each beginning with '#': what is measured.
+std::string head_lines(const TableHead& head);
 /// "[PERF] Avg: 6.412 ms, BW: 10.47 GB/s (64 MiB, the last size)"
 std::string last_line(const PerfRow& row);
 
-std::string csv_head(const std::vector<std::string>& nics);
-std::string csv_line(const PerfRow& row);
-
-/// @param rows may be empty
-Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows, std::string abi,
-                        std::vector<std::string> devices);
+/// With one table, to which rows are added.
+Report make_perf_report(const TableHead& head);
+Row report_row(const TableHead& head, const PerfRow& row);
 
 /// An earlier report, and how it is called: the name of its file.
 struct NamedReport {

@@ -92,14 +92,13 @@ PerfRow make_row(Pattern mode, uint64_t bytes, const EndRow& server, const EndRo
   const EndRow& timed = servers ? server : client;
   const auto us = [](uint64_t ns) { return static_cast<double>(ns) / 1e3; };
   PerfRow row;
-  row.mode = mode;
   row.bytes = bytes;
   row.time = {static_cast<size_t>(timed.count), us(timed.min_ns), us(timed.median_ns), us(timed.max_ns)};
   if (timed.count >= kSamplesOfP99) row.p99 = us(timed.p99_ns);
   if (timed.count >= kSamplesOfP999) row.p999 = us(timed.p999_ns);
   row.average_us = average_ns(timed) / 1e3;
   row.gb_per_second = mode == Pattern::kBothWays ? rate(bytes, server) + rate(bytes, client) : rate(bytes, timed);
-  for (const auto& [nic, nic_bytes] : server.nics) row.nics.push_back({nic, ratio(nic_bytes, server.busy_ns)});
+  for (const auto& [nic, nic_bytes] : server.nics) row.nics[nic] = ratio(nic_bytes, server.busy_ns);
   row.server_cpu = 100 * ratio(server.cpu_ns, server.busy_ns);
   row.client_cpu = 100 * ratio(client.cpu_ns, client.busy_ns);
   row.wrong = server.wrong + client.wrong;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,21 +39,14 @@ Parameters encode_row(const EndRow& row);
 /// @return kProtocol naming what is missing or malformed.
 Result<EndRow> decode_row(const Parameters& parameters);
 
-struct NicRate {
-  std::string nic;
-  double gb_per_second = 0;
-  bool operator==(const NicRate&) const = default;
-};
-
 /// A row of the table. Times are microseconds.
 struct PerfRow {
-  Pattern mode = Pattern::kOneWay;
   uint64_t bytes = 0;
   Summary time;                     ///< of one transfer; latency: half of a round trip
   std::optional<double> p99, p999;  ///< nullopt: too few transfers to say
   double average_us = 0;
   double gb_per_second = 0;               ///< bytes / average time; both ways: the sum
-  std::vector<NicRate> nics;              ///< of the server, both directions
+  std::map<std::string, double> nics;     ///< GB/s of each of the server, both directions
   double server_cpu = 0, client_cpu = 0;  ///< percent of one core
   uint64_t wrong = 0;
   std::string first_wrong;

@@ -100,13 +100,6 @@ Status run(const Options& options, MemoryOps& memory, Report& report) {
   return stop ? Status(Code::kCancelled, "bench_unpack", "what was measured before is above") : Status::ok();
 }
 
-Status write_out(const Options& options, const Report& report) {
-  TCPX_ASSIGN_OR_RETURN(const std::string text, report_text(report));
-  std::printf("%s\n", text.c_str());
-  for (const std::string& note : unpack_notes(report)) std::printf("note: %s\n", note.c_str());
-  return options.json.empty() ? Status::ok() : save_report(report, options.json);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -126,7 +119,8 @@ int main(int argc, char** argv) {
   Report report;
   const Status measured = run(options, *memory, report);
   if (!report.tables.empty()) {
-    if (const Status written = write_out(options, report); !written.is_ok()) return failed(written);
+    if (const Status published = publish_report(report, options.json); !published.is_ok()) return failed(published);
+    for (const std::string& note : unpack_notes(report)) std::printf("note: %s\n", note.c_str());
   }
   return measured.is_ok() ? passed("every gathered byte is where it belongs") : failed(measured);
 }

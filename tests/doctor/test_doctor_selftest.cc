@@ -12,23 +12,21 @@ namespace {
 
 using enum Verdict;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr Duration kLong = std::chrono::seconds(30);
-
 SelftestFacts moved() {
   return {.expected = {false, "a test"},
           .moved = SelftestTransfers{.path = "plugin x", .seconds = {0.02, 0.01, 0.04}, .sockets = 4},
           .one_host = SelftestTransfers{.path = "plugin x; same host, host memory (of a test)", .seconds = {0.01}},
-          .raw = std::vector<double>{0.02, 0.03, 0.01}};
+          .raw = SelftestTransfers{.path = "", .seconds = {0.02, 0.03, 0.01}}};
 }
 const testing::Checks<SelftestFacts> kSelftest{check_selftest};
 
 TEST(DoctorSelftest, TheRateIsHeldAgainstRawTcp) {
-  const auto raw = [](Result<std::vector<double>> seconds) { return [=](SelftestFacts& facts) { facts.raw = seconds; }; };
+  const auto alone = [](double seconds) { return SelftestTransfers{.path = "", .seconds = {seconds}}; };
+  const auto raw = [](Result<SelftestTransfers> transfers) { return [=](SelftestFacts& facts) { facts.raw = transfers; }; };
   EXPECT_EQ(kSelftest.worst(moved()), kOk);
-  kSelftest.expect(moved(), {{"rate", kOk, raw(std::vector{0.0101})},
-                             {"rate", kWarn, raw(std::vector{0.0099})},
-                             {"rate", kNotApplicable, raw(std::vector{0.0})},  // a clock that stands still
+  kSelftest.expect(moved(), {{"rate", kOk, raw(alone(0.0101))},
+                             {"rate", kWarn, raw(alone(0.0099))},
+                             {"rate", kNotApplicable, raw(alone(0.0))},  // a clock that stands still
                              {"rate", kNotApplicable, raw(system_error("connect", EMFILE))},
                              {"transfer", kOk, raw(system_error("connect", EMFILE))}});
   // 67108864 bytes in 20 ms.
@@ -65,37 +63,6 @@ TEST(DoctorSelftest, TheVendorsPathNeedsTwoMachines) {
   testing::MadeUpMachine here;
   here.directory("/run/tcpx");
   EXPECT_EQ(kSelftest.verdict(selftest_facts(here.machine(), kSelftestBytes), "transfer"), kNotApplicable);
-}
-
-TEST(RawTcp, EachTimeIsTimed) {
-  for (const size_t sockets : {size_t{1}, size_t{5}}) {
-    const auto seconds = time_raw_tcp(kMiB + 7, sockets, kLong);
-    ASSERT_TRUE(seconds.is_ok()) << seconds.status().to_string();
-    EXPECT_EQ(seconds->size(), 5u);
-    for (const double each : *seconds) EXPECT_GT(each, 0);
-  }
-}
-
-TEST(RawTcp, TooManySocketsAreRefusedAndItEndsAtItsDeadline) {
-  for (const size_t sockets : {size_t{0}, size_t{65}})
-    EXPECT_EQ(time_raw_tcp(kMiB, sockets, kLong).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(time_raw_tcp(64 * kMiB, 1, std::chrono::nanoseconds(1)).status().code(), Code::kTimeout);
-}
-
-TEST(RawTcp, SocketsThatReceivedAreCounted) {
-  const auto listener = listen_tcp(SocketAddress::loopback(0), 1);
-  ASSERT_TRUE(listener.is_ok());
-  const SocketAddress address = local_address(listener->get()).value();
-  const Deadline deadline = Deadline::after(kLong);
-  const auto out = connect_tcp(address, deadline);
-  ASSERT_TRUE(out.is_ok());
-  const UniqueFd in(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  std::vector<std::byte> data(5000);
-  EXPECT_EQ(sockets_that_received(1000), 0u);
-  ASSERT_TRUE(send_all(out->get(), data, deadline).is_ok());
-  ASSERT_TRUE(recv_all(in.get(), data, deadline).is_ok());
-  EXPECT_EQ(sockets_that_received(1000), 1u);
-  EXPECT_EQ(sockets_that_received(6000), 0u);
 }
 
 }  // namespace

@@ -93,6 +93,34 @@ TEST(ReportText, TablesWithoutRowsOrColumnsHaveTheirHeading) {
   EXPECT_EQ(table_lines(text, "bare").size(), 3u);
 }
 
+Table sizes_table() {
+  return {"One way",
+          "size",
+          {{"bytes", "B"}, {"time", "us"}, {"p99", "us"}, {"rate", "GB/s"}},
+          {{"64 B", {64.0, Summary{3, 1, 2.5, 30}, Cell(), 0.0256}, true},
+           {"1 MiB", {1048576.0, Summary{20, 100, 200, 300}, 290.25, 5.24}, false}}};
+}
+
+TEST(ReportRows, StandBelowTheirHeadings) {
+  const Table table = sizes_table();
+  const std::vector<std::string> lines =
+      lines_of(row_headings(table, table.rows[0]) + row_line(table, table.rows[0]) + row_line(table, table.rows[1]));
+  EXPECT_EQ(lines, (std::vector<std::string>{"#    bytes    count      min   median      max      p99     rate  data",
+                                             "#      (B)              (us)     (us)     (us)     (us)   (GB/s)",
+                                             "        64        3     1.00     2.50     30.0        -    0.026  verified",
+                                             "   1048576       20      100      200      300      290     5.24  unverified"}));
+}
+
+TEST(ReportRows, AreValuesBetweenCommas) {
+  Table table = sizes_table();
+  const std::vector<std::string> lines = lines_of(table_csv(table));
+  EXPECT_EQ(lines, (std::vector<std::string>{"bytes (B),count,min (us),median (us),max (us),p99 (us),rate (GB/s),data",
+                                             "64,3,1.000000,2.500000,30.000000,,0.025600,verified",
+                                             "1048576,20,100.000000,200.000000,300.000000,290.250000,5.240000,unverified"}));
+  table.rows.clear();
+  EXPECT_EQ(table_csv(table), "");
+}
+
 // Ratios
 // --------------------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ TEST(EndPair, SaysHowItsEndsAre) {
         Case{"exec tail -f /dev/null", false, kShort, Code::kTimeout, "both ends: no answer"},
         Case{"exec tail -f /dev/null", true, kLong, Code::kCancelled, "interrupted"}}) {
     const std::atomic<bool> stop = one.stop;
-    const auto pair = EndPair::start({}, stop, {"/bin/sh", "-c", one.command});
+    const auto pair = EndPair::start({}, stop, Deadline::after(kLong), {"/bin/sh", "-c", one.command});
     ASSERT_TRUE(pair.is_ok()) << pair.status().to_string();
     const Status status = (*pair)->ask({}, one.limit).status();
     EXPECT_EQ(status.code(), one.code) << one.command;
@@ -33,9 +33,18 @@ TEST(EndPair, SaysHowItsEndsAre) {
   }
 }
 
+TEST(EndPair, NoCommandLastsLongerThanThePair) {
+  const std::atomic<bool> stop = false;
+  const auto pair = EndPair::start({}, stop, Deadline::after(kShort), {"/bin/sh", "-c", "exec tail -f /dev/null"});
+  ASSERT_TRUE(pair.is_ok()) << pair.status().to_string();
+  const TimePoint begin = Clock::steady().now();
+  EXPECT_EQ((*pair)->ask({}, kLong).status().code(), Code::kTimeout);
+  EXPECT_LT(Clock::steady().now() - begin, kLong / 2);
+}
+
 TEST(EndPair, SaysWhenThereIsNoSuchProgram) {
   const std::atomic<bool> stop = false;
-  EXPECT_FALSE(EndPair::start({}, stop, {"/no/such/program"}).is_ok());
+  EXPECT_FALSE(EndPair::start({}, stop, Deadline::after(kLong), {"/no/such/program"}).is_ok());
 }
 
 TEST(Child, SeesTheOverridesAndTheRestOfTheEnvironment) {
