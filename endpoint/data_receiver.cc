@@ -81,7 +81,7 @@ Status DataReceiver::take_in(Arrival arrival, std::span<const std::byte> data, u
       match(*book_.find(receive), std::move(arrival), data);
       break;
     case SendMatching::Meets::kNobody:
-      if (arrival.begun) return unexpected(ControlType::kSend, arrival.number, "it has begun, and no receive was posted");
+      if (arrival.begun) return unexpected(FrameType::kSend, arrival.number, "it has begun, and no receive was posted");
       arrival.data.assign(data.begin(), data.end());
       matching_.keep(sequence, std::move(arrival));
       break;
@@ -89,7 +89,7 @@ Status DataReceiver::take_in(Arrival arrival, std::span<const std::byte> data, u
       refuse_arrival(arrival, given_up_by_receiver());
       break;
     case SendMatching::Meets::kAnotherSend:
-      return unexpected(arrival.with_data ? ControlType::kSendData : ControlType::kSend, arrival.number,
+      return unexpected(arrival.with_data ? FrameType::kSendData : FrameType::kSend, arrival.number,
                         concat("send ", sequence, " has come before"));
   }
   return Status::ok();
@@ -123,7 +123,7 @@ void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const
 // The send may already be done at the peer, so it cannot be refused. It only has to match what was posted.
 void DataReceiver::take_begun(LocalOperation& local, Arrival arrival) {
   if (!local.begun || arrival.bytes != local.operation->bytes || arrival.packing != local.packing)
-    return link_.break_with(unexpected(ControlType::kSend, arrival.number, "it has begun in another way than was posted"));
+    return link_.break_with(unexpected(FrameType::kSend, arrival.number, "it has begun in another way than was posted"));
   keep_notify(local, std::move(arrival.notify), arrival.charge);
   start_moving(local, local.packing, [this](auto job) { link_.lanes.receive_begun(std::move(job)); });
 }
@@ -205,7 +205,7 @@ void DataReceiver::give_up_read(const LocalOperation& local) {
   given_up_cost_ += local.charge.bytes;
   // The peer gives a read's credit about when it answers, so more unanswered reads than the window holds cannot be.
   if (given_up_cost_ > 2 * bytes_of(Window::kRestOffers))
-    link_.break_with(unexpected(ControlType::kCredit, local.number(), "credit for reads that are not answered"));
+    link_.break_with(unexpected(FrameType::kCredit, local.number(), "credit for reads that are not answered"));
 }
 
 void DataReceiver::forget_read(uint64_t number) {

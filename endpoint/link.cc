@@ -259,53 +259,60 @@ std::string Link::flight_record() const {
   return text;
 }
 
-Status Link::on_frame(const ControlHeader& header, std::span<const std::byte> payload) {
+Status Link::on_frame(const FrameHeader& header, std::span<const std::byte> payload) {
   Status status = hand_over(header, payload);
   fail_if_broken();
   return status;
 }
 
 template <class Frame, class Part>
-Status Link::to(Part& part, const ControlHeader& header, std::span<const std::byte> payload) {
+Status Link::to(Part& part, const FrameHeader& header, std::span<const std::byte> payload) {
   Frame frame;
   TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
   return part.on(frame);
 }
 
-Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> payload) {
-  const auto type = static_cast<ControlType>(header.type);
+Status Link::hand_over(const FrameHeader& header, std::span<const std::byte> payload) {
+  const auto type = static_cast<FrameType>(header.type);
   switch (type) {
-    case ControlType::kSend:
+    case FrameType::kSend:
       return to<SendFrame>(local_, header, payload);
-    case ControlType::kSendData:
+    case FrameType::kSendData:
       return to<SendDataFrame>(local_, header, payload);
-    case ControlType::kWrite:
-    case ControlType::kWriteData:
-    case ControlType::kRead:
+    case FrameType::kWrite:
+    case FrameType::kWriteData:
+    case FrameType::kRead:
       return peer_.on(header, payload);
-    case ControlType::kReadData:
+    case FrameType::kReadData:
       return to<ReadDataFrame>(local_, header, payload);
-    case ControlType::kReady:
+    case FrameType::kReady:
       return to<ReadyFrame>(local_, header, payload);
-    case ControlType::kGo:
+    case FrameType::kGo:
       return to<GoFrame>(*this, header, payload);
-    case ControlType::kDone:
+    case FrameType::kDone:
       return to<DoneFrame>(local_, header, payload);
-    case ControlType::kCancel:
+    case FrameType::kCancel:
       return to<CancelFrame>(*this, header, payload);
-    case ControlType::kCredit:
+    case FrameType::kCredit:
       return to<CreditFrame>(*this, header, payload);
-    case ControlType::kNotify:
+    case FrameType::kNotify:
       return to<NotifyFrame>(*this, header, payload);
-    case ControlType::kLane:
+    case FrameType::kLane:
       return to<LaneFrame>(context_.lanes, header, payload);
-    case ControlType::kBye:
+    case FrameType::kBye:
       return to<ByeFrame>(*this, header, payload);
-    case ControlType::kBegin:
+    case FrameType::kBegin:
       return to<BeginFrame>(*this, header, payload);
-    case ControlType::kPosted:
+    case FrameType::kPosted:
       return to<PostedFrame>(local_, header, payload);
-    case ControlType::kPeer:
+    case FrameType::kFinish:
+      // The peer could not set up its end.
+      TCPX_RETURN_IF_ERROR(status_of_peer(header.value, payload));
+      break;
+    case FrameType::kHello:
+    case FrameType::kParameters:
+    case FrameType::kHandles:
+    case FrameType::kBarrier:
       break;
   }
   return unexpected(type, header.operation, "not for a link");

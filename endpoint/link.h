@@ -94,10 +94,10 @@ class Link final : private ControlSink {
   std::string flight_record() const;
 
  private:
-  Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override;
-  Status hand_over(const ControlHeader& header, std::span<const std::byte> payload);
+  Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override;
+  Status hand_over(const FrameHeader& header, std::span<const std::byte> payload);
   template <class Frame, class Part>
-  Status to(Part& part, const ControlHeader& header, std::span<const std::byte> payload);
+  Status to(Part& part, const FrameHeader& header, std::span<const std::byte> payload);
   Status on(const GoFrame& frame);
   Status on(const BeginFrame& frame);
   Status on(const CancelFrame& frame);

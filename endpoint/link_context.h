@@ -106,7 +106,7 @@ struct LinkContext {
 
   bool has_failed() const { return stage >= LinkStage::kFailed; }
   /// Takes the cost of the peer's message from this end's window. @return kProtocol: the window has no room for it
-  Status count(ControlType type, uint64_t operation, const Charge& charge) {
+  Status count(FrameType type, uint64_t operation, const Charge& charge) {
     if (windows.count(charge)) return Status::ok();
     return unexpected(type, operation, "more than the window lets through");
   }

@@ -18,9 +18,6 @@ namespace tcpx {
 namespace {
 
 constexpr const char* kSetUp = "set up link";
-// Version of the frames (wire/messages.h) and of all else that an endpoint takes for granted about its peer.
-constexpr int kEndpointVersion = 7;
-constexpr std::string_view kMustMatch[] = {"endpoint version"};
 
 constexpr std::string_view role_of(bool connector) {
   return connector ? "connect" : "accept";
@@ -97,8 +94,7 @@ Host this_host(const LinkSetup& setup) {
 
 Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Size windows, const Host& here) {
   const EndpointIdentity& mine = setup.identity;
-  return {{"endpoint version", std::to_string(kEndpointVersion)},
-          {"role", std::string(role_of(connector))},
+  return {{"role", std::string(role_of(connector))},
           {"instance", std::to_string(mine.instance)},
           {"gpu", std::to_string(mine.gpu_idx)},
           {"wanted gpu", std::to_string(mine.wanted_gpu_idx)},
@@ -112,7 +108,6 @@ Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Si
           {"same host", here.same_host}};
 }
 
-// @param theirs the peer's parameters; its version is already checked
 Result<Identities> read_identity(const Parameters& theirs, bool connector, const LinkSetup& setup) {
   const EndpointIdentity& mine = setup.identity;
   const size_t channels = setup.devices.size();
@@ -194,7 +189,6 @@ class SettingUp {
   const Deadline deadline_;
   LinkParts parts_;
   Host here_;
-  Parameters identity_;
   std::optional<PipelineOpening> opening_;
 };
 
@@ -204,8 +198,7 @@ Status SettingUp::tell_identity(BootstrapChannel& channel) {
   parts_.interface = channel.interface();
   TCPX_RETURN_IF_ERROR(take_place(connector_, setup_, parts_));
   here_ = this_host(setup_);
-  identity_ = identity_of(connector_, setup_, parts_.own_windows, here_);
-  return channel.send_parameters(identity_, deadline_);
+  return channel.send_parameters(identity_of(connector_, setup_, parts_.own_windows, here_), deadline_);
 }
 
 Status SettingUp::tell_settings(BootstrapChannel& channel, size_t channels) {
@@ -237,7 +230,6 @@ Status SettingUp::meet(BootstrapChannel& channel, const Host& there) {
 Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   if (!connector_) TCPX_RETURN_IF_ERROR(tell_identity(channel));
   TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.receive_parameters(deadline_));
-  TCPX_RETURN_IF_ERROR(compare_parameters(identity_, theirs, kMustMatch));
   TCPX_ASSIGN_OR_RETURN(const auto identities, read_identity(theirs, connector_, setup_));
   parts_.peer = identities.peer;
   parts_.peers_windows = identities.windows;
@@ -257,11 +249,11 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   parts_.send = std::move(opened->send);
   parts_.recv = std::move(opened->recv);
   if (parts_.host == nullptr) {
-    TCPX_ASSIGN_OR_RETURN(auto detached, channel.detach_at_once(deadline_));
-    parts_.stream->attach(std::move(detached.socket), std::move(detached.last_frame));
+    TCPX_ASSIGN_OR_RETURN(auto handed_over, channel.hand_over());
+    parts_.stream->attach(std::move(handed_over.socket), handed_over.begun);
   } else {
     // Two ends that share memory no longer need the TCP connection once both are done.
-    TCPX_RETURN_IF_ERROR(channel.detach(deadline_).status());
+    TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
     const SharedArea& area = parts_.host->area;
     parts_.stream->attach(
         std::make_unique<SharedStream>(area.ring(area.first()), area.ring(!area.first()), parts_.host->socket));

@@ -9,11 +9,11 @@ std::optional<NotifyText> notify_of(const Operation& operation) {
   return NotifyText{operation.notify->name, operation.notify->msg};
 }
 
-template <ControlType type>
+template <FrameType type>
 void say(ControlStream& stream, const Operation& operation, Packing packing, const WireOffers& offers, bool begun,
          std::span<const std::byte> data = {}) {
   std::vector<uint64_t> lengths;
-  if (type == ControlType::kSend && packing == Packing::kRanges) lengths = lengths_of(operation.ranges);
+  if (type == FrameType::kSend && packing == Packing::kRanges) lengths = lengths_of(operation.ranges);
   stream.send(OperationFrame<type>{.operation = static_cast<uint64_t>(operation.id),
                                    .sequence = operation.sequence,
                                    .bytes = operation.bytes,
@@ -30,15 +30,15 @@ void say(ControlStream& stream, const Operation& operation, Packing packing, con
 
 void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireOffers& offers,
               bool begun) {
-  if (operation.kind == OperationKind::kRead) return say<ControlType::kRead>(stream, operation, packing, {}, false);
-  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWrite>(stream, operation, packing, offers, begun);
-  say<ControlType::kSend>(stream, operation, packing, offers, begun);
+  if (operation.kind == OperationKind::kRead) return say<FrameType::kRead>(stream, operation, packing, {}, false);
+  if (operation.kind == OperationKind::kWrite) return say<FrameType::kWrite>(stream, operation, packing, offers, begun);
+  say<FrameType::kSend>(stream, operation, packing, offers, begun);
 }
 
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data) {
   if (operation.kind == OperationKind::kWrite)
-    return say<ControlType::kWriteData>(stream, operation, Packing::kWhole, {}, false, data);
-  say<ControlType::kSendData>(stream, operation, Packing::kWhole, {}, false, data);
+    return say<FrameType::kWriteData>(stream, operation, Packing::kWhole, {}, false, data);
+  say<FrameType::kSendData>(stream, operation, Packing::kWhole, {}, false, data);
 }
 
 Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t offer_bytes) {

@@ -29,11 +29,11 @@ inline size_t size_of(const std::optional<NotifyText>& notify) {
 /// @param offer_bytes of the offers in the frame
 Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t offer_bytes);
 /// Cost of a frame of the peer. @param answer_bytes data of a short read, which this end holds until it has answered
-template <ControlType type>
+template <FrameType type>
 Charge charge_of(const OperationFrame<type>& frame, uint64_t answer_bytes = 0) {
-  constexpr Window kWindow = type == ControlType::kSend        ? Window::kSendOffers
-                             : type == ControlType::kSendData  ? Window::kSends
-                             : type == ControlType::kWriteData ? Window::kRest
+  constexpr Window kWindow = type == FrameType::kSend        ? Window::kSendOffers
+                             : type == FrameType::kSendData  ? Window::kSends
+                             : type == FrameType::kWriteData ? Window::kRest
                                                                : Window::kRestOffers;
   return {kWindow, window_cost(kWindow, frame.data.size() + answer_bytes, frame.lengths.size(), frame.ranges.size(),
                                size_of(frame.notify), frame.offers.raw().size())};

@@ -44,7 +44,7 @@ std::optional<T> PeerOperations::or_refuse(Result<T> result, uint64_t operation,
   return std::nullopt;
 }
 
-Status PeerOperations::on(const ControlHeader& header, std::span<const std::byte> payload) {
+Status PeerOperations::on(const FrameHeader& header, std::span<const std::byte> payload) {
   TCPX_ASSIGN_OR_RETURN(const auto busy, take(header, payload, false));
   if (busy) {
     held_up_.push_back({header, {payload.begin(), payload.end()}, *busy});
@@ -53,12 +53,12 @@ Status PeerOperations::on(const ControlHeader& header, std::span<const std::byte
   return Status::ok();
 }
 
-Result<std::optional<SlotId>> PeerOperations::take(const ControlHeader& header, std::span<const std::byte> payload,
+Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, std::span<const std::byte> payload,
                                                    bool counted) {
-  switch (static_cast<ControlType>(header.type)) {
-    case ControlType::kWrite:
+  switch (static_cast<FrameType>(header.type)) {
+    case FrameType::kWrite:
       return take<WriteFrame>(header, payload, counted);
-    case ControlType::kWriteData:
+    case FrameType::kWriteData:
       return take<WriteDataFrame>(header, payload, counted);
     default:
       return take<ReadFrame>(header, payload, counted);
@@ -66,9 +66,9 @@ Result<std::optional<SlotId>> PeerOperations::take(const ControlHeader& header, 
 }
 
 template <class Frame>
-Result<std::optional<SlotId>> PeerOperations::take(const ControlHeader& header, std::span<const std::byte> payload,
+Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, std::span<const std::byte> payload,
                                                    bool counted) {
-  constexpr bool kReads = Frame::kType == ControlType::kRead;
+  constexpr bool kReads = Frame::kType == FrameType::kRead;
   Frame frame;
   TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
   uint64_t answer_bytes = 0;
@@ -80,7 +80,7 @@ Result<std::optional<SlotId>> PeerOperations::take(const ControlHeader& header, 
   if (!counted) TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
   std::optional<SlotId> busy;
   auto looked_up = look_up(frame.ranges, !kReads, busy);
-  if constexpr (Frame::kType == ControlType::kWrite) {
+  if constexpr (Frame::kType == FrameType::kWrite) {
     if (frame.begun && !link_.eager) return unexpected(frame, kNotEager);
     TCPX_RETURN_IF_ERROR(link_.lanes.check(frame.offers, frame.bytes));
     if (frame.begun && frame.bytes > 0 && (busy || !looked_up.is_ok())) {
@@ -217,7 +217,7 @@ bool PeerOperations::cancel_read(uint64_t number) {
 
 void PeerOperations::cancel_write(uint64_t number) {
   const auto found = std::find_if(held_up_.begin(), held_up_.end(), [number](const HeldUp& frame) {
-    return static_cast<ControlType>(frame.header.type) == ControlType::kWrite && frame.header.operation == number;
+    return static_cast<FrameType>(frame.header.type) == FrameType::kWrite && frame.header.operation == number;
   });
   if (found == held_up_.end()) return;
   WriteFrame frame;
@@ -229,7 +229,7 @@ void PeerOperations::cancel_write(uint64_t number) {
 
 Status PeerOperations::drop_write(uint64_t number) {
   const auto job = link_.take_awaited_write(number);
-  if (job == nullptr) return unexpected(ControlType::kCancel, number, "no write waits for its begin");
+  if (job == nullptr) return unexpected(FrameType::kCancel, number, "no write waits for its begin");
   link_.refuse(number, job->charge, Status(Code::kCancelled, "write", "given up by the writer"));
   return Status::ok();
 }

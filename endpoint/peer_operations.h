@@ -28,7 +28,7 @@ class PeerOperations {
 
   // Frames of the peer. @return kProtocol: a correct peer would not send this now
   /// @param header of a Write, WriteData or Read
-  Status on(const ControlHeader& header, std::span<const std::byte> payload);
+  Status on(const FrameHeader& header, std::span<const std::byte> payload);
   /// The peer's Go for its read.
   Status on(const GoFrame& frame);
   /// @return false: no read of that number waits for a Go here
@@ -68,16 +68,16 @@ class PeerOperations {
 
   /// A frame that names memory which the application's GPU still uses. Its window, where it is counted, bounds the number of these.
   struct HeldUp {
-    ControlHeader header;
+    FrameHeader header;
     std::vector<std::byte> payload;
     SlotId by;  // of that memory
   };
 
   // @param counted the frame is counted in its window already. @return nullopt: taken; a slot: the GPU still uses its memory, and the
   // frame must be taken again later
-  Result<std::optional<SlotId>> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
+  Result<std::optional<SlotId>> take(const FrameHeader& header, std::span<const std::byte> payload, bool counted);
   template <class Frame>
-  Result<std::optional<SlotId>> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
+  Result<std::optional<SlotId>> take(const FrameHeader& header, std::span<const std::byte> payload, bool counted);
   Status begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
   Status begin(const WriteDataFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
   Status begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);

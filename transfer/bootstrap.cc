@@ -174,6 +174,8 @@ Result<bool> BootstrapServer::advance(Waiting& client) {
     const size_t before = client.frame.size();
     const Result<bool> whole = read_frame_part(client.socket.get(), client.frame);
     if (client.frame.size() > before) client.heard_at = Clock::steady().now();
+    if (client.frame.ends_set_up())
+      return Status(Code::kProtocol, "bootstrap", concat("the client begins with a ", name_of(client.frame.type())));
     if (!whole.is_ok() || !*whole) return whole;
     if (client.build) break;
     TCPX_RETURN_IF_ERROR(greet(client));

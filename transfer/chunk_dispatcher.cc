@@ -13,8 +13,8 @@ std::unique_ptr<ChunkDispatcher> ChunkDispatcher::create(const DispatcherParts& 
   return std::make_unique<FollowingDispatcher>(parts);
 }
 
-Status ChunkDispatcher::take(FrameType type, std::span<const std::byte>) {
-  return Status(Code::kProtocol, "read peer message", concat("an unexpected \"", name_of(type), '"'));
+Status ChunkDispatcher::take(PeerMessage type, std::span<const std::byte>) {
+  return Status(Code::kProtocol, "read peer message", concat("an unexpected message ", static_cast<uint64_t>(type)));
 }
 
 Result<bool> InOrderDispatcher::post(TimePoint) {

@@ -46,7 +46,7 @@ class ChunkDispatcher {
   virtual void lost(size_t /*channel*/) {}
 
   /// A message of the peer, except "channel down". @return kProtocol when it is not for this half, or does not add up
-  virtual Status take(FrameType type, std::span<const std::byte> payload);
+  virtual Status take(PeerMessage type, std::span<const std::byte> payload);
   /// True when nothing more can be posted before the peer says something.
   virtual bool waits_for_peer() const { return false; }
   /// True when a pending transfer cannot end by the chunks under way. A peer that finishes is done with its half of all

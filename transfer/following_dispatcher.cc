@@ -16,7 +16,7 @@ constexpr const char* kFollow = "follow the peer's placing";
 Status FollowingDispatcher::submitted(TransferId id) {
   if (!parts_.failover) return Status::ok();
   std::array<std::byte, kMaxPeerMessageBytes> text;
-  return parts_.peer->post(FrameType::kSubmitted, encode_transfer_number(text, static_cast<uint64_t>(id)));
+  return parts_.peer->post(PeerMessage::kSubmitted, encode_transfer_number(text, static_cast<uint64_t>(id)));
 }
 
 Result<bool> FollowingDispatcher::post(TimePoint) {
@@ -65,7 +65,7 @@ void FollowingDispatcher::tell_deliveries(size_t channel, std::span<const ChunkE
   if (more_comes && delivered.chunks - delivered.told < kAtATime && delivered.untold_bytes < kLongBytes) return;
   std::array<std::byte, kMaxPeerMessageBytes> text;
   const Delivered said{.chunks = delivered.chunks, .channel = static_cast<uint32_t>(channel), .reserved = 0};
-  if (!parts_.peer->post(FrameType::kDelivered, encode_delivered(text, said)).is_ok()) return;
+  if (!parts_.peer->post(PeerMessage::kDelivered, encode_delivered(text, said)).is_ok()) return;
   delivered.told = delivered.chunks;
   delivered.untold_bytes = 0;
 }
@@ -95,17 +95,17 @@ bool FollowingDispatcher::needs_peer() const {
   return parts_.transfers.any_pending([](const Transfer& transfer) { return !transfer.acknowledged; });
 }
 
-Status FollowingDispatcher::take(FrameType type, std::span<const std::byte> payload) {
+Status FollowingDispatcher::take(PeerMessage type, std::span<const std::byte> payload) {
   const auto channels = static_cast<uint32_t>(granted_.size());
-  if (type == FrameType::kGrant) {
+  if (type == PeerMessage::kGrant) {
     TCPX_ASSIGN_OR_RETURN(const auto grant, decode_grant(payload, channels));
     return take_grant(grant);
   }
-  if (type == FrameType::kRegrant && parts_.failover) {
+  if (type == PeerMessage::kRegrant && parts_.failover) {
     TCPX_ASSIGN_OR_RETURN(const auto regrant, decode_regrant(payload, channels));
     return take_regrant(regrant);
   }
-  if (type == FrameType::kReceived && parts_.failover) {
+  if (type == PeerMessage::kReceived && parts_.failover) {
     TCPX_ASSIGN_OR_RETURN(const auto number, decode_transfer_number(payload));
     return take_received(number);
   }

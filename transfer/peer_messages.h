@@ -1,4 +1,4 @@
-// Messages between the two halves of a pipeline while data moves, over the bootstrap channel. Pure: no socket, no clock.
+// Messages between the two halves of a pipeline while data moves (wire/peer_link.h). Pure: no socket, no clock.
 //
 //   grant          by who places them   the next chunks of a transfer, in order, go over these channels
 //   delivered      receiver -> sender   so many chunks of a channel are in place (only where the sender places them)
@@ -8,9 +8,7 @@
 //   received       receiver -> sender   a transfer is complete
 //   submitted      sender -> receiver   this many transfers can be granted
 //
-// Each is the payload of a bootstrap frame of its own type and begins with a FlowHeader, by which the bootstrap channel finds the
-// pipeline it is for. All integers are little-endian. Decoding bounds every count before it is used; an inconsistent message is
-// kProtocol.
+// All integers are little-endian. Decoding bounds every count before it is used; an inconsistent message is kProtocol.
 #pragma once
 
 #include <cstddef>
@@ -66,7 +64,7 @@ struct ChannelDown {
   Status reason;
 };
 
-/// Decoders take the payload behind the FlowHeader. @param channels of the pipeline: every channel named is below it.
+/// @param channels of the pipeline: every channel named is below it.
 Result<Grant> decode_grant(std::span<const std::byte> payload, uint32_t channels);
 Result<Regrant> decode_regrant(std::span<const std::byte> payload, uint32_t channels);
 Result<Delivered> decode_delivered(std::span<const std::byte> payload, uint32_t channels);

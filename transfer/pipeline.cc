@@ -172,10 +172,10 @@ bool Pipeline::progress_channel(size_t index) {
   return step.advanced;
 }
 
-void Pipeline::on_peer_message(FrameType type, std::span<const std::byte> payload) {
+void Pipeline::on_peer_message(PeerMessage type, std::span<const std::byte> payload) {
   if (!status_.is_ok()) return;
   heard_ = true;
-  Status taken = type == FrameType::kChannelDown ? take_channel_down(payload) : dispatcher_->take(type, payload);
+  Status taken = type == PeerMessage::kChannelDown ? take_channel_down(payload) : dispatcher_->take(type, payload);
   if (!taken.is_ok()) fail(std::move(taken));
 }
 
@@ -250,7 +250,7 @@ void Pipeline::take_failure(size_t index) {
   if (!std::exchange(loss.taken, true)) {
     if (peer_ != nullptr && !loss.told_by_peer) {
       std::array<std::byte, kMaxPeerMessageBytes> text;
-      (void)peer_->post(FrameType::kChannelDown,
+      (void)peer_->post(PeerMessage::kChannelDown,
                         encode_channel_down(text, {.channel = static_cast<uint32_t>(index), .reason = channel.status()}));
     }
     const size_t open = channels_.open();

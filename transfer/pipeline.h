@@ -129,7 +129,7 @@ class Pipeline final : private PeerMessageSink {
   bool pump_link();
   bool post();
   bool progress_channel(size_t index);
-  void on_peer_message(FrameType type, std::span<const std::byte> payload) override;
+  void on_peer_message(PeerMessage type, std::span<const std::byte> payload) override;
   Status take_channel_down(std::span<const std::byte> payload);
 
   void look_at_nics();

@@ -18,16 +18,13 @@
 namespace tcpx {
 namespace {
 
-// Of what peer_messages.h says and of what a pipeline takes for granted about its peer.
-constexpr int kPipelineVersion = 5;
-
 constexpr const char* kOpen = "open connection";
 constexpr std::string_view kPluginSockets = "plugin data sockets";
 constexpr std::string_view kLongestChunk = "longest chunk bytes";
 constexpr std::string_view kNics = "nics";  // of the receiving end's channels
 constexpr size_t kMaxNicBytes = 60;
 static_assert(kMaxChannels * (kMaxNicBytes + 1) <= kMaxParameterBytes);
-constexpr std::string_view kMustMatch[] = {"pipeline version", "channels", "chunk bytes", "failover", kPluginPieceBytes};
+constexpr std::string_view kMustMatch[] = {"channels", "chunk bytes", "failover", kPluginPieceBytes};
 
 Result<uint32_t> number_of(const Parameters& theirs, std::string_view name) {
   const auto found = theirs.find(std::string(name));
@@ -177,8 +174,7 @@ Result<PipelineOpening> PipelineOpening::begin(NetPlugin& plugin, ChannelDevices
     TCPX_RETURN_IF_ERROR(ChunkPlan::make(0, (*options)->chunk_bytes, (*options)->longest_chunk_bytes).status());
   }
   const PipelineOptions& options = halves.send ? *halves.send : *halves.recv;
-  Parameters mine = {{"pipeline version", std::to_string(kPipelineVersion)},
-                     {kHalf, std::string(name_of(halves))},
+  Parameters mine = {{kHalf, std::string(name_of(halves))},
                      {"chunk bytes", std::to_string(options.chunk_bytes)},
                      {std::string(kLongestChunk), std::to_string(options.longest_chunk_bytes)},
                      {"failover", options.failover ? "on" : "off"}};

@@ -62,7 +62,7 @@ Status PlacingDispatcher::send_grant(const Transfer& transfer, uint64_t first, s
                                .reserved = 0},
                     .channels = channels};
   std::array<std::byte, kMaxPeerMessageBytes> text;
-  return parts_.peer->post(FrameType::kGrant, encode_grant(text, grant));
+  return parts_.peer->post(PeerMessage::kGrant, encode_grant(text, grant));
 }
 
 // Posts the chunk on the channel that suits it best. @param room is corrected when a channel turns out to have none
@@ -108,7 +108,7 @@ Result<bool> PlacingDispatcher::regrant_lost(TimePoint now) {
                           .channel = static_cast<uint32_t>(*channel),
                           .reserved = 0};
     std::array<std::byte, kMaxPeerMessageBytes> text;
-    TCPX_RETURN_IF_ERROR(parts_.peer->post(FrameType::kRegrant, encode_regrant(text, regrant)));
+    TCPX_RETURN_IF_ERROR(parts_.peer->post(PeerMessage::kRegrant, encode_regrant(text, regrant)));
   }
   return advanced;
 }
@@ -121,7 +121,7 @@ Status PlacingDispatcher::finished(size_t channel, std::span<const ChunkEnd> end
     if (!transfer.all_finished()) continue;
     if (parts_.failover) {
       std::array<std::byte, kMaxPeerMessageBytes> text;
-      Status told = parts_.peer->post(FrameType::kReceived, encode_transfer_number(text, transfer.number()));
+      Status told = parts_.peer->post(PeerMessage::kReceived, encode_transfer_number(text, transfer.number()));
       if (first.is_ok()) first = std::move(told);
     }
     parts_.transfers.done(transfer);
@@ -138,12 +138,12 @@ void PlacingDispatcher::lost(size_t channel) {
   router_.closed(channel);
 }
 
-Status PlacingDispatcher::take(FrameType type, std::span<const std::byte> payload) {
-  if (type == FrameType::kDelivered && parts_.sender_places) {
+Status PlacingDispatcher::take(PeerMessage type, std::span<const std::byte> payload) {
+  if (type == PeerMessage::kDelivered && parts_.sender_places) {
     TCPX_ASSIGN_OR_RETURN(const auto delivered, decode_delivered(payload, static_cast<uint32_t>(under_way_.size())));
     return take_delivered(delivered);
   }
-  if (type != FrameType::kSubmitted || !parts_.failover) return ChunkDispatcher::take(type, payload);
+  if (type != PeerMessage::kSubmitted || !parts_.failover) return ChunkDispatcher::take(type, payload);
   TCPX_ASSIGN_OR_RETURN(const auto number, decode_transfer_number(payload));
   if (number != submitted_by_peer_ + 1)
     return Status(Code::kProtocol, "take submission", concat("transfer ", number, " behind ", submitted_by_peer_));

@@ -30,7 +30,7 @@ class PlacingDispatcher final : public ChunkDispatcher {
   Result<bool> post(TimePoint now) override;
   Status finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint now) override;
   void lost(size_t channel) override;
-  Status take(FrameType type, std::span<const std::byte> payload) override;
+  Status take(PeerMessage type, std::span<const std::byte> payload) override;
   bool waits_for_peer() const override;
   bool needs_peer() const override;
   std::string waiting() const override;

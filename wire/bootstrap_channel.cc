@@ -11,7 +11,7 @@
 
 #include "base/socket_io.h"
 #include "base/text.h"
-#include "wire/peer_link.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 namespace {
@@ -32,18 +32,19 @@ constexpr Duration kFarewellAfterStop = std::chrono::seconds(1);
 Result<bool> read_frame_part(int fd, FrameAssembler& assembler) {
   while (!assembler.whole()) {
     const auto wanted = assembler.wanted();
+    if (wanted.empty()) return false;
     const ssize_t n = ::recv(fd, wanted.data(), wanted.size(), MSG_DONTWAIT);
     if (n > 0) {
       TCPX_RETURN_IF_ERROR(assembler.filled(static_cast<size_t>(n)));
     } else if (n == 0) {
-      return Status(Code::kPeerGone, "read bootstrap frame",
+      return Status(Code::kPeerGone, "read frame",
                     assembler.size() == 0
                         ? std::string("connection closed by the peer")
                         : concat("connection closed by the peer after ", assembler.size(), " bytes of a frame"));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return false;
     } else if (errno != EINTR) {
-      return system_error("read bootstrap frame", errno);
+      return system_error("read frame", errno);
     }
   }
   return true;
@@ -51,7 +52,7 @@ Result<bool> read_frame_part(int fd, FrameAssembler& assembler) {
 
 class BootstrapChannel::Flow final : public PeerLink {
  public:
-  Flow(BootstrapChannel& channel, uint32_t number) : channel_(channel), number_(number) {}
+  Flow(BootstrapChannel& channel, uint64_t number) : channel_(channel), number_(number) {}
   ~Flow() override { deliver_to(nullptr); }
 
   void deliver_to(PeerMessageSink* sink) override {
@@ -61,7 +62,7 @@ class BootstrapChannel::Flow final : public PeerLink {
       channel_.sinks_[number_] = sink;
     }
   }
-  Status post(FrameType type, std::span<const std::byte> payload) override { return channel_.post(number_, type, payload); }
+  Status post(PeerMessage type, std::span<const std::byte> payload) override { return channel_.post(number_, type, payload); }
   Result<bool> pump() override {
     TCPX_RETURN_IF_ERROR(channel_.flush());
     const Status status = channel_.peer_status();
@@ -72,7 +73,7 @@ class BootstrapChannel::Flow final : public PeerLink {
 
  private:
   BootstrapChannel& channel_;
-  const uint32_t number_;
+  const uint64_t number_;
 };
 
 BootstrapChannel::BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build,
@@ -92,11 +93,16 @@ Status BootstrapChannel::stick(Status status) {
   return broken_;
 }
 
+// A frame that is not of the set-up has come, and is no message to a flow.
+bool BootstrapChannel::peer_has_gone_on() const {
+  return assembler_.ends_set_up() && (next_flow_ == 0 || assembler_.type() != FrameType::kLane);
+}
+
 // Meaning of the peer's last frame to a call that expected the channel to go on.
 Status BootstrapChannel::verdict() const {
   // What it has sent before is still to be asked for.
-  if (peer_detached_ && !detached_ && inbox_.empty())
-    return Status(Code::kProtocol, "bootstrap", "the peer has detached its socket, this end has not");
+  if (peer_has_gone_on() && inbox_.empty())
+    return Status(Code::kProtocol, "bootstrap", "for the peer the connection is set up, for this end it is not");
   if (!peer_final_) return Status::ok();
   if (!peer_final_->is_ok()) return *peer_final_;
   return Status(Code::kProtocol, "bootstrap", "the peer has finished, this end has not");
@@ -104,22 +110,21 @@ Status BootstrapChannel::verdict() const {
 
 // Takes in what has arrived, so that a finish frame is seen even while earlier frames wait to be asked for.
 Status BootstrapChannel::read_available() {
-  const auto may_read = [&] { return broken_.is_ok() && !peer_final_ && !peer_detached_ && inbox_.size() < kMaxInbox; };
+  const auto may_read = [&] { return broken_.is_ok() && !peer_final_ && !peer_has_gone_on() && inbox_.size() < kMaxInbox; };
   for (int taken = 0; taken < kMaxFramesPerLook && may_read(); ++taken) {
-    const Result<bool> whole = read_frame_part(socket_.get(), assembler_);
+    Result<bool> whole = read_frame_part(socket_.get(), assembler_);
+    if (whole.is_ok() && assembler_.ends_set_up() && !peer_has_gone_on()) {
+      assembler_.go_on();
+      whole = read_frame_part(socket_.get(), assembler_);
+    }
     if (!whole.is_ok()) return stick(whole.status());
     if (!*whole) break;
     if (heard_at_ != nullptr) *heard_at_ = Clock::steady().now();
-    if (is_peer_message(assembler_.type())) {
+    if (assembler_.type() == FrameType::kLane) {
       TCPX_RETURN_IF_ERROR(deliver());
       continue;
     }
     Frame frame = assembler_.take();
-    if (frame.type == FrameType::kDetach) {
-      if (Status status = decode_detach(frame); !status.is_ok()) return stick(std::move(status));
-      peer_detached_ = true;
-      continue;
-    }
     if (frame.type != FrameType::kFinish) {
       inbox_.push_back(std::move(frame));
       continue;
@@ -137,23 +142,20 @@ std::unique_ptr<PeerLink> BootstrapChannel::open_flow() {
 
 // Hands the frame in the assembler to its flow.
 Status BootstrapChannel::deliver() {
-  FlowHeader header;
-  const auto payload = assembler_.payload();
-  if (payload.size() < sizeof header) return stick(Status(Code::kProtocol, "read peer message", "shorter than its header"));
-  std::memcpy(&header, payload.data(), sizeof header);
-  if (const auto sink = sinks_.find(header.flow); sink != sinks_.end())
-    sink->second->on_peer_message(assembler_.type(), payload.subspan(sizeof header));
-  assembler_.begin_next();
+  LaneFrame frame;
+  if (Status status = decode(assembler_.header(), assembler_.payload(), frame); !status.is_ok()) return stick(std::move(status));
+  if (const auto sink = sinks_.find(frame.number); sink != sinks_.end())
+    sink->second->on_peer_message(static_cast<PeerMessage>(frame.what), frame.words);
+  (void)assembler_.take_bytes();
   return Status::ok();
 }
 
-Status BootstrapChannel::post(uint32_t flow, FrameType type, std::span<const std::byte> payload) {
+Status BootstrapChannel::post(uint64_t flow, PeerMessage type, std::span<const std::byte> payload) {
   TCPX_RETURN_IF_ERROR(verdict());
   TCPX_RETURN_IF_ERROR(broken_);
   if (outgoing_.size() > kMaxOutgoingBytes)
     return stick(Status(Code::kExhausted, "send peer message", concat("the peer has not read ", outgoing_.size(), " bytes")));
-  const FlowHeader header{.flow = flow, .reserved = 0};
-  append_frame(outgoing_, type, std::as_bytes(std::span(&header, 1)), payload);
+  encode(LaneFrame{.what = static_cast<uint64_t>(type), .number = flow, .words = payload}, outgoing_);
   return flush();
 }
 
@@ -288,13 +290,13 @@ Status BootstrapChannel::peer_status() {
 
 Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
   // Even when the incoming frames were broken, a last one may still reach the peer and tell it why.
-  if (socket_ && !detached_) {
+  if (socket_) {
     const Status sent = send_bytes(encode_frame(encode_finish(mine)), deadline);
     bool stopped = false;
-    while (!peer_final_ && !peer_detached_ && broken_.is_ok()) {
+    while (!peer_final_ && !peer_has_gone_on() && broken_.is_ok()) {
       inbox_.clear();  // frames sent before the peer knew that this end is done
       (void)read_available();
-      if (peer_final_ || peer_detached_ || !broken_.is_ok()) break;
+      if (peer_final_ || peer_has_gone_on() || !broken_.is_ok()) break;
       Status waited = sent;
       if (sent.is_ok()) waited = wait_for(socket_.get(), POLLIN, deadline, stopped ? nullptr : stop_);
       if (!stopped && stop_ != nullptr && stop_->load()) {
@@ -314,7 +316,7 @@ Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
 }
 
 void BootstrapChannel::leave(const Status& why) {
-  if (socket_ && !detached_ && outgoing_sent_ == outgoing_.size()) {
+  if (socket_ && outgoing_sent_ == outgoing_.size()) {
     const auto bytes = encode_frame(encode_finish(why));
     (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)::shutdown(socket_.get(), SHUT_WR);
@@ -328,37 +330,17 @@ void BootstrapChannel::leave(const Status& why) {
 
 Status BootstrapChannel::nothing_waits() const {
   if (inbox_.empty() && outgoing_sent_ == outgoing_.size()) return Status::ok();
-  return Status(Code::kProtocol, "detach bootstrap socket",
+  return Status(Code::kProtocol, "set up connection",
                 concat(inbox_.size(), " frames have not been asked for, ", outgoing_.size() - outgoing_sent_,
                        " bytes of peer messages not been sent"));
 }
 
-Status BootstrapChannel::begin_detach(Deadline deadline) {
+Result<HandedOver> BootstrapChannel::hand_over() {
   (void)read_available();
-  TCPX_RETURN_IF_ERROR(peer_final_ ? verdict() : broken_);
+  if (peer_final_) TCPX_RETURN_IF_ERROR(verdict());
+  TCPX_RETURN_IF_ERROR(broken_);
   TCPX_RETURN_IF_ERROR(nothing_waits());
-  detached_ = true;
-  return send(encode_detach(), deadline);
-}
-
-Result<DetachedSocket> BootstrapChannel::detach_at_once(Deadline deadline) {
-  TCPX_RETURN_IF_ERROR(begin_detach(deadline));
-  DetachedSocket detached{.socket = std::move(socket_), .last_frame = {}};
-  if (!peer_detached_) detached.last_frame = std::move(assembler_);
-  return detached;
-}
-
-Result<UniqueFd> BootstrapChannel::detach(Deadline deadline) {
-  TCPX_RETURN_IF_ERROR(begin_detach(deadline));
-  for (;;) {
-    const Status status = read_available();
-    if (Status waits = nothing_waits(); !waits.is_ok()) return stick(std::move(waits));
-    if (peer_detached_) return std::move(socket_);
-    TCPX_RETURN_IF_ERROR(verdict());
-    TCPX_RETURN_IF_ERROR(status);
-    if (deadline.expired()) return stick(Status(Code::kTimeout, "wait for the peer", "deadline passed"));
-    if (Status waited = wait_for(socket_.get(), POLLIN, deadline, stop_); !waited.is_ok()) return stick(std::move(waited));
-  }
+  return HandedOver{.socket = std::move(socket_), .begun = assembler_.take_bytes()};
 }
 
 }  // namespace tcpx

@@ -3,7 +3,7 @@
 // Both ends hold one; from the hello on they are equals. Frames arrive in the order they were sent, every wait has a deadline,
 // and the channel ends with `finish`, in which each side tells the other how it went. Because each side leaves only after it has
 // read the other's last frame, nothing that was sent is lost when the sockets close and nobody has to wait "long enough".
-// Or both ends `detach` the socket and go on with a protocol of their own.
+// Or the connection is set up and goes on as a ControlStream (`hand_over`).
 //
 // The first error sticks: when the peer is gone, has broken the protocol or has reported a failure, every later call says so. A
 // deadline that passes while receiving is not such an error; the call may be repeated. One thread at a time per channel.
@@ -31,7 +31,6 @@
 #include "base/socket_io.h"
 #include "base/unique_fd.h"
 #include "tcpx/status.h"
-#include "tcpx/types.h"
 #include "wire/set_up_messages.h"
 #include "wire/peer_link.h"
 
@@ -43,11 +42,10 @@ struct ChannelWatch {
   std::atomic<TimePoint> heard_at{};  ///< when the last whole frame of the peer was read
 };
 
-/// A socket that goes on with another protocol.
-struct DetachedSocket {
+/// A connection that is set up.
+struct HandedOver {
   UniqueFd socket;
-  /// It takes in the peer's last frame, which is first in the socket (`decode_last`); null when that has come.
-  std::optional<FrameAssembler> last_frame;
+  std::vector<std::byte> begun;  ///< bytes of the next frame that have been read already
 };
 
 class BootstrapChannel {
@@ -112,27 +110,25 @@ class BootstrapChannel {
   /// Tells the peer why this end gives up, as far as the socket takes it at once, and closes. The peer reads that before the end.
   void leave(const Status& why);
 
-  /// Both ends call it: returns the socket when the peer has called it too. Bytes the peer sends next on the socket are still in
-  /// it, and there must be no flow any more. The channel is then used up.
+  /// Ends the set-up at this end: frames that the peer sends from now on are not for this channel, which is used up. There must be no
+  /// flow any more.
   /// @return kProtocol: there are frames that this end has not asked for, or peer messages not sent yet; the peer's report
-  /// when it has finished instead. After an error only `finish` is left.
-  Result<UniqueFd> detach(Deadline deadline);
-  /// As `detach`, but it does not wait: a peer that fails yet says so in the frame that is left to read.
-  Result<DetachedSocket> detach_at_once(Deadline deadline);
+  /// when it has finished instead. After an error only `finish` and `leave` are left.
+  Result<HandedOver> hand_over();
 
  private:
   class Flow;
 
-  Status post(uint32_t flow, FrameType type, std::span<const std::byte> payload);
+  Status post(uint64_t flow, PeerMessage type, std::span<const std::byte> payload);
   Status flush();
   Status deliver();
   Status send_bytes(std::span<const std::byte> bytes, Deadline deadline);
   Status send(const Frame& frame, Deadline deadline);
   Result<Frame> receive(Deadline deadline);
   Status read_available();
+  bool peer_has_gone_on() const;
   Status verdict() const;
   Status nothing_waits() const;
-  Status begin_detach(Deadline deadline);
   Status stick(Status status);
 
   UniqueFd socket_;
@@ -143,18 +139,17 @@ class BootstrapChannel {
   FrameAssembler assembler_;
   std::deque<Frame> inbox_;           // frames that have come and nobody has asked for yet
   std::optional<Status> peer_final_;  // the peer's finish frame
-  bool peer_detached_ = false;        // the peer's detach frame has come: the bytes after it are not ours to read
-  bool detached_ = false;             // this end's has been sent: the bytes after it are no frame to the peer
   Status broken_;                     // why the socket can no longer be used
   uint64_t barriers_ = 0;
-  uint32_t next_flow_ = 0;
-  std::map<uint32_t, PeerMessageSink*> sinks_;  // of flows that want their messages; those of others are dropped
+  uint64_t next_flow_ = 0;
+  std::map<uint64_t, PeerMessageSink*> sinks_;  // of flows that want their messages; those of others are dropped
   std::vector<std::byte> outgoing_;             // peer messages that the socket has not taken yet
   size_t outgoing_sent_ = 0;                    // of them
 };
 
 /// Reads what there is, without waiting, into the assembler.
-/// @return true when its frame is whole; kPeerGone at the end of the stream; the assembler's errors.
+/// @return true when its frame is whole; false also at a frame that is not of the set-up; kPeerGone at the end of the stream; the
+/// assembler's errors.
 Result<bool> read_frame_part(int fd, FrameAssembler& assembler);
 
 }  // namespace tcpx

@@ -13,8 +13,6 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "wire/host_signs.h"
-#include "wire/bootstrap_channel.h"
-#include "wire/set_up_messages.h"
 
 namespace tcpx {
 namespace {
@@ -52,8 +50,8 @@ class ControlStream::Flow final : public PeerLink {
   ~Flow() override { deliver_to(nullptr); }
 
   void deliver_to(PeerMessageSink* sink) override { stream_.flows_[number_] = sink; }
-  Status post(FrameType type, std::span<const std::byte> payload) override {
-    stream_.send(PeerFrame{.flow = number_, .type = type, .message = payload});
+  Status post(PeerMessage type, std::span<const std::byte> payload) override {
+    stream_.send(LaneFrame{.what = static_cast<uint64_t>(type), .number = number_, .words = payload});
     return stream_.status();
   }
   Result<bool> pump() override {
@@ -76,10 +74,15 @@ void ControlStream::attach(std::unique_ptr<SharedStream> shared) {
   shared_ = std::move(shared);
 }
 
-void ControlStream::attach(UniqueFd socket, std::optional<FrameAssembler> last_frame) {
+void ControlStream::attach(UniqueFd socket, std::span<const std::byte> begun) {
   assert(!socket_ && !shared_ && socket);
   socket_ = std::move(socket);
-  last_frame_ = std::move(last_frame);
+  if (!begun.empty()) {
+    make_room(std::max(begun.size(), kSmallBufferBytes));
+    std::copy(begun.begin(), begun.end(), incoming_.get());
+    incoming_end_ = begun.size();
+    has_begun_ = true;
+  }
   attached_at_ = Clock::steady().now();
   if (!is_tcp(socket_.get())) return;
   if (Status status = set_no_delay(socket_.get()); !status.is_ok()) fail(std::move(status));
@@ -99,7 +102,7 @@ void ControlStream::fail(Status reason) {
 
 bool ControlStream::takes_frames() {
   if (backlog() > kMaxBacklogBytes)
-    fail(Status(Code::kExhausted, "send control frame", concat("the peer does not read: ", backlog(), " bytes wait for it")));
+    fail(Status(Code::kExhausted, "send frame", concat("the peer does not read: ", backlog(), " bytes wait for it")));
   return status_.is_ok() && send_error_.is_ok();
 }
 
@@ -111,7 +114,7 @@ Result<size_t> ControlStream::hand_over(std::span<const std::byte> bytes) {
   while (n < 0 && errno == EINTR);
   if (n >= 0) return static_cast<size_t>(n);
   if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
-  return stream_error("send control frame", errno);
+  return stream_error("send frame", errno);
 }
 
 // @return bytes read, may be 0; kPeerGone without an errno at the end of the stream
@@ -121,9 +124,9 @@ Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
   do n = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
   if (n > 0) return static_cast<size_t>(n);
-  if (n == 0) return Status(Code::kPeerGone, "read control frame", "connection closed by the peer");
+  if (n == 0) return Status(Code::kPeerGone, "read frame", "connection closed by the peer");
   if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
-  return stream_error("read control frame", errno);
+  return stream_error("read frame", errno);
 }
 
 bool ControlStream::flush() {
@@ -167,20 +170,11 @@ bool ControlStream::may_read() {
   return socket_ && (incoming_ || has_something(socket_.get()));
 }
 
-// @return true when the peer has set up its end
-bool ControlStream::hear_last_frame() {
-  const Result<bool> whole = read_frame_part(socket_.get(), *last_frame_);
-  if (whole.is_ok() && !*whole) return false;
-  const Status status = whole.is_ok() ? decode_last(last_frame_->take()) : whole.status();
-  last_frame_.reset();
-  if (!status.is_ok()) fail(status);
-  return status.is_ok();
-}
-
 bool ControlStream::receive(ControlSink& sink, bool readable) {
   if (shared_ && readable) shared_->look_at_socket();
   size_t total = 0;
-  bool more = (!last_frame_ || (socket_ && hear_last_frame())) && may_read();
+  if (std::exchange(has_begun_, false)) parse(sink);
+  bool more = may_read();
   while (more && total < kReadPerCall && status_.is_ok()) {
     // A buffer that the last read filled was too small.
     const size_t usual = incoming_peak_ >= kSmallBufferBytes ? kReadBytes : kSmallBufferBytes;
@@ -208,8 +202,8 @@ bool ControlStream::receive(ControlSink& sink, bool readable) {
 
 void ControlStream::parse(ControlSink& sink) {
   incoming_wanted_ = 0;
-  while (status_.is_ok() && incoming_end_ - incoming_begin_ >= sizeof(ControlHeader)) {
-    ControlHeader header;
+  while (status_.is_ok() && incoming_end_ - incoming_begin_ >= sizeof(FrameHeader)) {
+    FrameHeader header;
     std::memcpy(&header, incoming_.get() + incoming_begin_, sizeof header);
     if (Status status = check_header(header); !status.is_ok()) return fail(std::move(status));
     const size_t frame_bytes = sizeof header + header.payload_bytes;
@@ -218,17 +212,18 @@ void ControlStream::parse(ControlSink& sink) {
       return;
     }
     const std::span<const std::byte> payload(incoming_.get() + incoming_begin_ + sizeof header, header.payload_bytes);
-    const bool for_flow = header.type == static_cast<uint8_t>(ControlType::kPeer);
+    const bool for_flow = header.type == static_cast<uint8_t>(FrameType::kLane) && header.way == static_cast<uint8_t>(Way::kNetwork);
     if (Status status = for_flow ? deliver_to_flow(header, payload) : sink.on_frame(header, payload); !status.is_ok())
       return fail(std::move(status));
     incoming_begin_ += frame_bytes;
   }
 }
 
-Status ControlStream::deliver_to_flow(const ControlHeader& header, std::span<const std::byte> payload) {
-  PeerFrame frame;
+Status ControlStream::deliver_to_flow(const FrameHeader& header, std::span<const std::byte> payload) {
+  LaneFrame frame;
   TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
-  if (frame.flow < flows_.size() && flows_[frame.flow] != nullptr) flows_[frame.flow]->on_peer_message(frame.type, frame.message);
+  if (frame.number < flows_.size() && flows_[frame.number] != nullptr)
+    flows_[frame.number]->on_peer_message(static_cast<PeerMessage>(frame.what), frame.words);
   return Status::ok();
 }
 

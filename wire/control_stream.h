@@ -1,4 +1,4 @@
-// ControlStream: carries the frames (messages.h) of a control connection once its setup is over. Frames to send are collected and
+// ControlStream: carries the frames of a connection once it is set up. Frames to send are collected and
 // leave together, and a read takes all that has come, so many small messages cost one system call. Between two endpoints of one
 // host the bytes go through shared memory instead of a socket (base/shared_stream.h), and most cost no system call.
 //
@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,7 +20,6 @@
 #include "base/shared_stream.h"
 #include "base/unique_fd.h"
 #include "wire/messages.h"
-#include "wire/frame.h"
 #include "wire/peer_link.h"
 
 namespace tcpx {
@@ -29,14 +27,14 @@ namespace tcpx {
 /// Limit of the bytes that wait to be sent; beyond it the stream fails with kExhausted.
 inline constexpr size_t kMaxBacklogBytes = 64u << 20;
 
-/// Receives frames in order, except those of type kPeer, which go to their flows.
+/// Receives frames in order, except those of the network's lanes, which go to their flows.
 class ControlSink {
  public:
   virtual ~ControlSink() = default;
   /// May call `send` and `fail` of the stream.
   /// @param header checked (check_header). @param payload valid during the call, at any alignment.
   /// @return an error breaks the stream and becomes its status
-  virtual Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) = 0;
+  virtual Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) = 0;
 };
 
 /// One thread at a time.
@@ -48,9 +46,8 @@ class ControlStream {
   ControlStream& operator=(const ControlStream&) = delete;
 
   /// Sets TCP_NODELAY and the keep-alive that `check_alive` needs.
-  /// @param socket connected, non-blocking. @param last_frame the set-up's last frame, if it is still to be read (DetachedSocket):
-  /// frames leave before it has come, and a peer whose set-up failed says so in it.
-  void attach(UniqueFd socket, std::optional<FrameAssembler> last_frame = {});
+  /// @param socket connected, non-blocking. @param begun bytes of the next frame that have been read already (HandedOver)
+  void attach(UniqueFd socket, std::span<const std::byte> begun = {});
   /// Uses shared memory instead of a socket. What `shared` refers to must outlive this.
   void attach(std::unique_ptr<SharedStream> shared);
   bool is_shared() const { return shared_ != nullptr; }
@@ -77,7 +74,9 @@ class ControlStream {
   /// @param readable false: `fd` has shown nothing to read, so only shared memory is looked at
   bool receive(ControlSink& sink, bool readable = true);
   /// True when `receive` has something to do that `fd` may not show. Costs no system call.
-  bool has_arrived() const { return shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok()); }
+  bool has_arrived() const {
+    return has_begun_ || (shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok()));
+  }
   /// True when shared memory has room for more of the backlog. Costs no system call.
   bool has_room() const { return shared_ != nullptr && backlog() > 0 && shared_->has_room(); }
   /// From now until `end_sleep`, `fd` shows incoming bytes and room for the backlog. @param bulk WakeFor bits: what else `fd` shows
@@ -117,14 +116,12 @@ class ControlStream {
   Result<size_t> hand_over(std::span<const std::byte> bytes);
   Result<size_t> take_in(std::span<std::byte> room);
   bool may_read();
-  bool hear_last_frame();
   void parse(ControlSink& sink);
-  Status deliver_to_flow(const ControlHeader& header, std::span<const std::byte> payload);
+  Status deliver_to_flow(const FrameHeader& header, std::span<const std::byte> payload);
   void make_room(size_t bytes);
   void free_unused();
 
   UniqueFd socket_;
-  std::optional<FrameAssembler> last_frame_;  // of the set-up; comes before all others
   std::unique_ptr<SharedStream> shared_;  // instead of socket_
   TimePoint attached_at_;
   Status status_;
@@ -137,6 +134,7 @@ class ControlStream {
   size_t incoming_bytes_ = 0, incoming_begin_ = 0, incoming_end_ = 0;
   size_t incoming_wanted_ = 0;  // bytes of the frame at begin, if not all of it has come
   size_t incoming_peak_ = 0;
+  bool has_begun_ = false;  // nobody has looked at the bytes that `attach` was given
   std::vector<PeerMessageSink*> flows_;  // by number; null: nobody listens
 };
 

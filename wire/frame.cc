@@ -7,63 +7,93 @@
 #include <iterator>
 
 #include "base/text.h"
+#include "wire/messages.h"
+#include "wire/operation_payload.h"
 
 namespace tcpx {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "frames are copied to and from memory as they are");
 
-constexpr const char* kReadFrame = "read bootstrap frame";
+constexpr const char* kReadFrame = "read frame";
 
 Status bad_frame(std::string detail) {
   return Status(Code::kProtocol, kReadFrame, std::move(detail));
 }
 
-uint64_t fnv1a(uint64_t state, std::span<const std::byte> bytes) {
-  for (const std::byte byte : bytes) state = (state ^ static_cast<uint64_t>(byte)) * 0x100000001b3u;
-  return state;
-}
+struct TypeRow {
+  std::string_view name;
+  uint32_t longest_payload;
+};
+// In the order of FrameType, from kHello on.
+constexpr TypeRow kTypes[] = {{"hello", kMaxSetUpPayloadBytes},
+                              {"parameters", kMaxSetUpPayloadBytes},
+                              {"handles", kMaxSetUpPayloadBytes},
+                              {"barrier", 0},
+                              {"finish", kMaxStatusTextBytes},
+                              {"send", kMaxPayloadBytes},
+                              {"send with data", kMaxPayloadBytes},
+                              {"write", kMaxPayloadBytes},
+                              {"write with data", kMaxPayloadBytes},
+                              {"read", kMaxPayloadBytes},
+                              {"read data", kMaxInlineBytes},
+                              {"ready", kMaxOfferBytes},
+                              {"go", 0},
+                              {"posted", 0},
+                              {"begin", 0},
+                              {"done", kMaxStatusTextBytes},
+                              {"cancel", 0},
+                              {"credit", 0},
+                              {"notify", sizeof(uint32_t) + kMaxNotifyNameBytes + kMaxNotifyTextBytes},
+                              {"lane message", kMaxLaneFrameBytes},
+                              {"bye", kMaxStatusTextBytes}};
+static_assert(std::size(kTypes) == kLastFrameType);
 
-bool is_known(uint16_t type) {
-  return type >= static_cast<uint16_t>(FrameType::kHello) && type <= static_cast<uint16_t>(FrameType::kDetach);
-}
+// Builds before version 8 began a connection with these bytes.
+constexpr std::string_view kOldMagic = "TCPXBOOT";
 
 }  // namespace
 
 std::string_view name_of(FrameType type) {
-  constexpr std::string_view kNames[] = {"hello",   "parameters",   "handles",  "barrier",   "finish", "grant",
-                                         "regrant", "channel down", "received", "submitted", "delivered", "detach"};
-  static_assert(std::size(kNames) == static_cast<size_t>(FrameType::kDetach));
-  return is_known(static_cast<uint16_t>(type)) ? kNames[static_cast<size_t>(type) - 1] : "unknown";
+  const auto number = static_cast<size_t>(type);
+  return number >= 1 && number <= kLastFrameType ? kTypes[number - 1].name : "unknown";
 }
 
-uint64_t frame_check(const FrameHeader& header, std::span<const std::byte> payload) {
-  constexpr uint64_t kFnvOffsetBasis = 0xcbf29ce484222325u;
-  const auto front = std::as_bytes(std::span(&header, 1)).first(offsetof(FrameHeader, check));
-  return fnv1a(fnv1a(kFnvOffsetBasis, front), payload);
+FrameHeader header_of(FrameType type) {
+  FrameHeader header{};
+  header.magic = kFrameMagic;
+  header.version = kProtocolVersion;
+  header.type = static_cast<uint8_t>(type);
+  return header;
+}
+
+Status check_header(const FrameHeader& header) {
+  const auto begin = std::as_bytes(std::span(&header, 1));
+  if (header.magic != kFrameMagic) return bad_frame(concat("not a frame: it begins with \"", printable(begin, 32), '"'));
+  if (header.version != kProtocolVersion) {
+    const bool is_old = std::memcmp(begin.data(), kOldMagic.data(), kOldMagic.size()) == 0;
+    return Status(Code::kUnsupported, kReadFrame,
+                  concat("the peer speaks version ", is_old ? std::string("7 or older") : std::to_string(header.version),
+                         " of the protocol, this build speaks ", kProtocolVersion));
+  }
+  if (header.type == 0 || header.type > kLastFrameType) return bad_frame(concat("type ", header.type));
+  if (header.packing > static_cast<uint8_t>(Packing::kPacked)) return bad_frame(concat("packing ", header.packing));
+  if (header.way >= kMaxWays) return bad_frame(concat("way ", header.way));
+  const TypeRow& type = kTypes[header.type - 1];
+  if (header.payload_bytes > type.longest_payload)
+    return bad_frame(concat("a ", type.name, " frame with a payload of ", header.payload_bytes, " bytes"));
+  return Status::ok();
 }
 
 std::vector<std::byte> encode_frame(const Frame& frame) {
+  FrameHeader header = header_of(frame.type);
+  header.payload_bytes = static_cast<uint32_t>(frame.payload.size());
+  header.value = frame.value;
   std::vector<std::byte> bytes;
-  bytes.reserve(sizeof(FrameHeader) + frame.payload.size());
-  append_frame(bytes, frame.type, frame.payload, {});
+  bytes.reserve(sizeof header + frame.payload.size());
+  append(bytes, std::as_bytes(std::span(&header, 1)));
+  append(bytes, frame.payload);
   return bytes;
-}
-
-void append_frame(std::vector<std::byte>& out, FrameType type, std::span<const std::byte> front,
-                  std::span<const std::byte> rest) {
-  assert(front.size() + rest.size() <= kMaxFramePayloadBytes);
-  const size_t begin = out.size();
-  out.resize(begin + sizeof(FrameHeader));
-  out.insert(out.end(), front.begin(), front.end());
-  out.insert(out.end(), rest.begin(), rest.end());
-  FrameHeader header{};
-  header.magic = kFrameMagic;
-  header.version = kFrameVersion;
-  header.type = static_cast<uint16_t>(type);
-  header.payload_bytes = static_cast<uint32_t>(front.size() + rest.size());
-  header.check = frame_check(header, std::span(out).subspan(begin + sizeof header));
-  std::memcpy(out.data() + begin, &header, sizeof header);
 }
 
 FrameAssembler::FrameAssembler() : bytes_(sizeof(FrameHeader)) {}
@@ -72,54 +102,31 @@ std::span<std::byte> FrameAssembler::wanted() {
   return std::span(bytes_).subspan(filled_);
 }
 
-bool FrameAssembler::whole() const {
-  return filled_ >= sizeof(FrameHeader) && filled_ == bytes_.size();
-}
-
 Status FrameAssembler::filled(size_t count) {
   assert(count <= bytes_.size() - filled_);
-  const bool had_header = filled_ >= sizeof(FrameHeader);
   filled_ += count;
   // The magic is compared as far as it has come, so that a short foreign greeting is refused and not waited on.
-  const size_t magic_bytes = std::min(filled_, kFrameMagic.size());
-  if (std::memcmp(bytes_.data(), kFrameMagic.data(), magic_bytes) != 0) {
-    return bad_frame(concat("not a bootstrap frame: it begins with \"", printable({bytes_.data(), filled_}, 32), '"'));
-  }
-  if (!had_header && filled_ == sizeof(FrameHeader)) TCPX_RETURN_IF_ERROR(check_header());
-  if (whole()) {
-    FrameHeader header;
-    std::memcpy(&header, bytes_.data(), sizeof header);
-    const uint64_t check = frame_check(header, std::span(bytes_).subspan(sizeof header));
-    if (header.check != check) return bad_frame(concat("check value ", Hex{header.check}, ", computed ", Hex{check}));
-  }
+  const size_t magic_bytes = std::min(filled_, sizeof kFrameMagic);
+  if (std::memcmp(bytes_.data(), &kFrameMagic, magic_bytes) != 0)
+    return bad_frame(concat("not a frame: it begins with \"", printable({bytes_.data(), filled_}, 32), '"'));
+  if (has_header_ || filled_ < sizeof(FrameHeader)) return Status::ok();
+  TCPX_RETURN_IF_ERROR(check_header(header()));
+  has_header_ = true;
+  if (!ends_set_up()) bytes_.resize(sizeof(FrameHeader) + header().payload_bytes);
   return Status::ok();
 }
 
-Status FrameAssembler::check_header() {
-  FrameHeader header;
-  std::memcpy(&header, bytes_.data(), sizeof header);
-  if (header.version == 0) return bad_frame("version 0");
-  if (header.version > kFrameVersion) {
-    return Status(Code::kUnsupported, kReadFrame,
-                  concat("the peer speaks bootstrap version ", header.version, ", this build speaks ", kFrameVersion));
-  }
-  if ((header.flags & kMustKnowFlags) != 0) {
-    return Status(Code::kUnsupported, kReadFrame,
-                  concat("flags ", Hex{header.flags & kMustKnowFlags}, " are unknown to this build"));
-  }
-  if (!is_known(header.type)) return bad_frame(concat("unknown frame type ", header.type));
-  if (header.payload_bytes > kMaxFramePayloadBytes) {
-    return bad_frame(concat("payload of ", header.payload_bytes, " bytes, the limit is ", kMaxFramePayloadBytes));
-  }
-  bytes_.resize(sizeof header + header.payload_bytes);
-  return Status::ok();
+void FrameAssembler::go_on() {
+  assert(ends_set_up());
+  bytes_.resize(sizeof(FrameHeader) + header().payload_bytes);
+  goes_on_ = true;
 }
 
-FrameType FrameAssembler::type() const {
-  assert(whole());
+FrameHeader FrameAssembler::header() const {
+  assert(filled_ >= sizeof(FrameHeader));
   FrameHeader header;
   std::memcpy(&header, bytes_.data(), sizeof header);
-  return static_cast<FrameType>(header.type);
+  return header;
 }
 
 std::span<const std::byte> FrameAssembler::payload() const {
@@ -127,17 +134,34 @@ std::span<const std::byte> FrameAssembler::payload() const {
   return std::span(bytes_).subspan(sizeof(FrameHeader));
 }
 
-void FrameAssembler::begin_next() {
+Frame FrameAssembler::take() {
   assert(whole());
-  bytes_.assign(sizeof(FrameHeader), std::byte{});
-  filled_ = 0;
+  Frame frame{.type = type(), .payload = {payload().begin(), payload().end()}, .value = header().value};
+  (void)take_bytes();
+  return frame;
 }
 
-Frame FrameAssembler::take() {
-  const auto bytes = payload();
-  Frame frame{.type = type(), .payload = {bytes.begin(), bytes.end()}};
-  begin_next();
-  return frame;
+std::vector<std::byte> FrameAssembler::take_bytes() {
+  bytes_.resize(filled_);
+  std::vector<std::byte> bytes = std::move(bytes_);
+  bytes_.assign(sizeof(FrameHeader), std::byte{});
+  filled_ = 0;
+  has_header_ = goes_on_ = false;
+  return bytes;
+}
+
+std::string text_for_peer(const Status& status) {
+  if (status.is_ok()) return {};
+  // A native code means nothing on another machine except to a reader, so it travels within the text.
+  return status.to_string().substr(name_of(status.code()).size() + 2, kMaxStatusTextBytes);
+}
+
+Status status_of_peer(uint64_t code, std::span<const std::byte> bytes) {
+  if (code == static_cast<uint64_t>(Code::kOk)) return Status::ok();
+  const bool known = code <= static_cast<uint64_t>(kLastCode);
+  std::string text = printable(bytes, kMaxStatusTextBytes);
+  if (!known) text = concat("unknown code ", code, ": ", text);
+  return Status(known ? static_cast<Code>(code) : Code::kProtocol, "peer reported", std::move(text));
 }
 
 std::string printable(std::span<const std::byte> bytes, size_t limit) {

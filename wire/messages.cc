@@ -2,54 +2,27 @@
 
 #include <cassert>
 #include <cstring>
-#include <iterator>
 
 #include "base/text.h"
 #include "wire/operation_payload.h"
-#include "wire/frame.h"
-#include "wire/peer_link.h"
 
 namespace tcpx {
 namespace {
 
 Status bad(std::string detail) {
-  return Status(Code::kProtocol, "read control frame", std::move(detail));
+  return Status(Code::kProtocol, "read frame", std::move(detail));
 }
 
-struct TypeRow {
-  std::string_view name;
-  uint32_t longest_payload;
-};
-// In the order of ControlType, from kSend on.
-constexpr TypeRow kTypes[] = {{"send", kMaxControlPayloadBytes},
-                              {"send with data", kMaxControlPayloadBytes},
-                              {"write", kMaxControlPayloadBytes},
-                              {"write with data", kMaxControlPayloadBytes},
-                              {"read", kMaxControlPayloadBytes},
-                              {"read data", kMaxInlineBytes},
-                              {"ready", kMaxOfferBytes},
-                              {"go", 0},
-                              {"done", kMaxStatusTextBytes},
-                              {"cancel", 0},
-                              {"credit", 0},
-                              {"notify", sizeof(uint32_t) + kMaxNotifyNameBytes + kMaxNotifyTextBytes},
-                              {"peer message", kMaxPeerMessageBytes},
-                              {"bye", kMaxStatusTextBytes},
-                              {"lane message", kMaxLaneFrameBytes},
-                              {"begin", 0},
-                              {"posted", 0}};
-static_assert(std::size(kTypes) == kLastControlType);
-
-Status check_type(ControlType type, const ControlHeader& header) {
+Status check_type(FrameType type, const FrameHeader& header) {
   if (header.type == static_cast<uint8_t>(type)) return Status::ok();
-  return bad(concat("a ", name_of(static_cast<ControlType>(header.type)), " where a ", name_of(type), " belongs"));
+  return bad(concat("a ", name_of(static_cast<FrameType>(header.type)), " where a ", name_of(type), " belongs"));
 }
 
-Packing packing_of(const ControlHeader& header) {
+Packing packing_of(const FrameHeader& header) {
   return static_cast<Packing>(header.packing);
 }
 
-bool has_begun(const ControlHeader& header) {
+bool has_begun(const FrameHeader& header) {
   return (header.flags & kBegunFlag) != 0;
 }
 
@@ -62,37 +35,28 @@ struct HeaderFields {
 
 // @param append_payload appends the payload to `out`
 template <class AppendPayload>
-void append_frame(std::vector<std::byte>& out, ControlType type, const HeaderFields& fields, AppendPayload append_payload) {
-  const ControlHeader header{.magic = kControlMagic,
-                             .version = kControlVersion,
-                             .type = static_cast<uint8_t>(type),
-                             .packing = static_cast<uint8_t>(fields.packing),
-                             .way = static_cast<uint8_t>(fields.way),
-                             .flags = fields.begun ? kBegunFlag : uint16_t{0},
-                             .payload_bytes = 0,
-                             .checksum = 0,
-                             .operation = fields.operation,
-                             .value = fields.value,
-                             .bytes = fields.bytes};
+void append_frame(std::vector<std::byte>& out, FrameType type, const HeaderFields& fields, AppendPayload append_payload) {
+  FrameHeader header = header_of(type);
+  header.packing = static_cast<uint8_t>(fields.packing);
+  header.way = static_cast<uint8_t>(fields.way);
+  header.flags = fields.begun ? kBegunFlag : uint16_t{0};
+  header.operation = fields.operation;
+  header.value = fields.value;
+  header.bytes = fields.bytes;
   const size_t begin = out.size();
   append(out, std::as_bytes(std::span(&header, 1)));
   append_payload();
   const size_t payload = out.size() - begin - sizeof header;
-  assert(payload <= kMaxControlPayloadBytes);
+  assert(payload <= kMaxPayloadBytes);
   const auto payload_bytes = static_cast<uint32_t>(payload);
-  std::memcpy(out.data() + begin + offsetof(ControlHeader, payload_bytes), &payload_bytes, sizeof payload_bytes);
+  std::memcpy(out.data() + begin + offsetof(FrameHeader, payload_bytes), &payload_bytes, sizeof payload_bytes);
 }
 
-void append_frame(std::vector<std::byte>& out, ControlType type, const HeaderFields& fields) {
+void append_frame(std::vector<std::byte>& out, FrameType type, const HeaderFields& fields) {
   append_frame(out, type, fields, [] {});
 }
 
 }  // namespace
-
-std::string_view name_of(ControlType type) {
-  const auto number = static_cast<size_t>(type);
-  return number >= 1 && number <= kLastControlType ? kTypes[number - 1].name : "unknown";
-}
 
 std::string name_of(Way way) {
   switch (way) {
@@ -106,24 +70,9 @@ std::string name_of(Way way) {
   return concat("way ", static_cast<unsigned>(way));
 }
 
-Status check_header(const ControlHeader& header) {
-  if (header.magic != kControlMagic) return bad(concat("it begins with ", Hex{header.magic}));
-  if (header.version != kControlVersion) {
-    return Status(Code::kUnsupported, "read control frame",
-                  concat("the peer speaks control version ", header.version, ", this build speaks ", kControlVersion));
-  }
-  if (header.type == 0 || header.type > kLastControlType) return bad(concat("type ", header.type));
-  if (header.packing > static_cast<uint8_t>(Packing::kPacked)) return bad(concat("packing ", header.packing));
-  if (header.way >= kMaxWays) return bad(concat("way ", header.way));
-  const TypeRow& type = kTypes[header.type - 1];
-  if (header.payload_bytes > type.longest_payload)
-    return bad(concat("a ", type.name, " frame with a payload of ", header.payload_bytes, " bytes"));
-  return Status::ok();
-}
-
-template <ControlType type>
+template <FrameType type>
 void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out) {
-  constexpr bool kHasData = type == ControlType::kSendData || type == ControlType::kWriteData;
+  constexpr bool kHasData = type == FrameType::kSendData || type == FrameType::kWriteData;
   append_frame(out, type,
                {.operation = frame.operation,
                 .value = frame.sequence,
@@ -140,8 +89,8 @@ void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out) {
                });
 }
 
-template <ControlType type>
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, OperationFrame<type>& frame) {
+template <FrameType type>
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, OperationFrame<type>& frame) {
   TCPX_RETURN_IF_ERROR(check_type(type, header));
   OperationFields fields;
   TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
@@ -163,17 +112,17 @@ template void encode(const SendDataFrame&, std::vector<std::byte>&);
 template void encode(const WriteFrame&, std::vector<std::byte>&);
 template void encode(const WriteDataFrame&, std::vector<std::byte>&);
 template void encode(const ReadFrame&, std::vector<std::byte>&);
-template Status decode(const ControlHeader&, std::span<const std::byte>, SendFrame&);
-template Status decode(const ControlHeader&, std::span<const std::byte>, SendDataFrame&);
-template Status decode(const ControlHeader&, std::span<const std::byte>, WriteFrame&);
-template Status decode(const ControlHeader&, std::span<const std::byte>, WriteDataFrame&);
-template Status decode(const ControlHeader&, std::span<const std::byte>, ReadFrame&);
+template Status decode(const FrameHeader&, std::span<const std::byte>, SendFrame&);
+template Status decode(const FrameHeader&, std::span<const std::byte>, SendDataFrame&);
+template Status decode(const FrameHeader&, std::span<const std::byte>, WriteFrame&);
+template Status decode(const FrameHeader&, std::span<const std::byte>, WriteDataFrame&);
+template Status decode(const FrameHeader&, std::span<const std::byte>, ReadFrame&);
 
 void encode(const ReadDataFrame& frame, std::vector<std::byte>& out) {
   append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.data.size()}, [&] { append(out, frame.data); });
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   if (header.bytes > kMaxInlineBytes || payload.size() != header.bytes)
     return bad(concat(payload.size(), " bytes behind a read data of ", header.bytes));
@@ -187,7 +136,7 @@ void encode(const ReadyFrame& frame, std::vector<std::byte>& out) {
                [&] { append(out, frame.offers.raw()); });
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadyFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, ReadyFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   TCPX_RETURN_IF_ERROR(check_offers(payload));
   frame = {.operation = header.operation,
@@ -206,7 +155,7 @@ void encode(const GoFrame& frame, std::vector<std::byte>& out) {
                 .way = frame.way});
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, GoFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> /*payload*/, GoFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   frame = {.operation = header.operation,
            .of_read = header.value == 1,
@@ -219,7 +168,7 @@ void encode(const BeginFrame& frame, std::vector<std::byte>& out) {
   append_frame(out, frame.kType, {.operation = frame.operation, .value = frame.of_read ? uint64_t{1} : 0});
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, BeginFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> /*payload*/, BeginFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   frame = {.operation = header.operation, .of_read = header.value == 1};
   return Status::ok();
@@ -229,29 +178,20 @@ void encode(const PostedFrame& frame, std::vector<std::byte>& out) {
   append_frame(out, frame.kType, {.value = frame.sequence, .bytes = frame.bytes, .packing = frame.packing});
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, PostedFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> /*payload*/, PostedFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   frame = {.sequence = header.value, .bytes = header.bytes, .packing = packing_of(header)};
   return Status::ok();
 }
 
 void encode(const DoneFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.operation, .value = static_cast<uint64_t>(frame.status.code())}, [&] {
-    if (frame.status.is_ok()) return;
-    const std::string text = concat(frame.status.operation(), ": ", frame.status.detail());
-    append(out, std::string_view(text).substr(0, kMaxStatusTextBytes));
-  });
+  append_frame(out, frame.kType, {.operation = frame.operation, .value = static_cast<uint64_t>(frame.status.code())},
+               [&] { append(out, text_for_peer(frame.status)); });
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, DoneFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, DoneFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  frame.operation = header.operation;
-  frame.status = Status::ok();
-  if (header.value == static_cast<uint64_t>(Code::kOk)) return Status::ok();
-  const bool known = header.value <= static_cast<uint64_t>(kLastCode);
-  std::string text = printable(payload, kMaxStatusTextBytes);
-  if (!known) text = concat("unknown code ", header.value, ": ", text);
-  frame.status = Status(known ? static_cast<Code>(header.value) : Code::kProtocol, "peer reported", std::move(text));
+  frame = {.operation = header.operation, .status = status_of_peer(header.value, payload)};
   return Status::ok();
 }
 
@@ -260,7 +200,7 @@ void encode(const CancelFrame& frame, std::vector<std::byte>& out) {
                {.operation = frame.operation, .value = frame.sequence, .bytes = static_cast<uint64_t>(frame.what)});
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, CancelFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> /*payload*/, CancelFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   if (header.bytes > static_cast<uint64_t>(CancelFrame::What::kGone)) return bad(concat("cancels ", header.bytes));
   frame = {.operation = header.operation, .sequence = header.value, .what = static_cast<CancelFrame::What>(header.bytes)};
@@ -271,7 +211,7 @@ void encode(const CreditFrame& frame, std::vector<std::byte>& out) {
   append_frame(out, frame.kType, {.operation = static_cast<uint64_t>(frame.window), .value = frame.size, .bytes = frame.bytes});
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, CreditFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> /*payload*/, CreditFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   if (header.operation >= kWindows) return bad(concat("credit for window ", header.operation));
   frame = {.window = static_cast<Window>(header.operation), .bytes = header.bytes, .size = header.value};
@@ -289,7 +229,7 @@ void encode(const NotifyFrame& frame, std::vector<std::byte>& out) {
   });
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, NotifyFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, NotifyFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   if (payload.size() < sizeof(uint32_t)) return bad(concat("a notification of ", payload.size(), " bytes"));
   const auto name_bytes = WireArray<uint32_t>(payload.first(sizeof(uint32_t)))[0];
@@ -301,20 +241,6 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, N
   return Status::ok();
 }
 
-void encode(const PeerFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.flow, .value = static_cast<uint64_t>(frame.type)},
-               [&] { append(out, frame.message); });
-}
-
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, PeerFrame& frame) {
-  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  const auto type = static_cast<FrameType>(header.value);
-  if (header.value > static_cast<uint64_t>(FrameType::kDelivered) || !is_peer_message(type))
-    return bad(concat("a peer message of type ", header.value));
-  frame = {.flow = header.operation, .type = type, .message = payload};
-  return Status::ok();
-}
-
 void encode(const LaneFrame& frame, std::vector<std::byte>& out) {
   assert(frame.words.size() <= kMaxLaneFrameBytes);
   append_frame(out, frame.kType,
@@ -322,7 +248,7 @@ void encode(const LaneFrame& frame, std::vector<std::byte>& out) {
                [&] { append(out, frame.words); });
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, LaneFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, LaneFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   frame = {.way = static_cast<Way>(header.way),
            .to_sender = header.bytes == 1,
@@ -336,11 +262,11 @@ void encode(const ByeFrame& frame, std::vector<std::byte>& out) {
   append_frame(out, frame.kType, {});
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, ByeFrame& frame) {
+Status decode(const FrameHeader& header, std::span<const std::byte> /*payload*/, ByeFrame& frame) {
   return check_type(frame.kType, header);
 }
 
-Status unexpected(ControlType type, uint64_t operation, std::string_view why) {
+Status unexpected(FrameType type, uint64_t operation, std::string_view why) {
   return Status(Code::kProtocol, concat("read \"", name_of(type), '"'), concat("operation ", operation, ": ", why));
 }
 

@@ -1,8 +1,7 @@
-// The frames of a control connection: all that two endpoints tell each other, except the bulk data of the lanes. Pure: no socket, no
-// clock.
+// The frames of two endpoints whose connection is set up: all that they tell each other, except the bulk data of the lanes. Pure: no
+// socket, no clock.
 //
-// A frame is a header of 40 bytes and a payload, little-endian. Each type has a struct below; the table shows where its fields
-// travel. An operation's number is given by the end that started it. For each direction one end alone decides the order of the
+// Each type has a struct below; the table shows where its fields travel in a frame (frame.h). An operation's number is given by the end that started it. For each direction one end alone decides the order of the
 // transfers, so that the two ends never wait for different ones: the data receiver, by the order of its Gos, or on an eager link
 // the data sender, by the order in which it begins. The data receiver has the last word on how a transfer is packed.
 //
@@ -21,7 +20,6 @@
 //   CancelFrame      operation  sequence  what       -         -
 //   CreditFrame      window     size      bytes      -         -
 //   NotifyFrame      -          -         -          -         u32 bytes of the name, the name, the text
-//   PeerFrame        flow       type      -          -         message
 //   LaneFrame        number     what      to_sender  -         words        (and `way`)
 //   ByeFrame         -          -         -          -         -  (a text is allowed and ignored)
 //
@@ -64,37 +62,10 @@
 
 namespace tcpx {
 
-inline constexpr uint16_t kControlMagic = 0x4358;  // "XC"
-inline constexpr uint8_t kControlVersion = 6;
 inline constexpr uint32_t kMaxInlineBytes = 65536;
 inline constexpr uint32_t kMaxNotifyNameBytes = NotifyMsg::kMaxNameBytes;
 inline constexpr uint32_t kMaxNotifyTextBytes = NotifyMsg::kMaxTextBytes;
-inline constexpr uint32_t kMaxStatusTextBytes = 1024;
 inline constexpr uint32_t kMaxWireRanges = Endpoint::kMaxRanges;
-/// Room for kMaxWireRanges ranges of a write, its offers, a notification and inline bytes.
-inline constexpr uint32_t kMaxControlPayloadBytes = 2u << 20;
-
-enum class ControlType : uint8_t {
-  kSend = 1,
-  kSendData,
-  kWrite,
-  kWriteData,
-  kRead,
-  kReadData,
-  kReady,
-  kGo,
-  kDone,
-  kCancel,
-  kCredit,
-  kNotify,
-  kPeer,
-  kBye,
-  kLane,
-  kBegin,
-  kPosted,
-};
-inline constexpr uint8_t kLastControlType = static_cast<uint8_t>(ControlType::kPosted);
-std::string_view name_of(ControlType type);
 
 /// A way for bytes: one folder of lanes/.
 enum class Way : uint8_t {
@@ -117,27 +88,6 @@ enum class Packing : uint8_t {
   kRanges = 1,  ///< one pipeline transfer for each range (long ones, equal at both ends)
   kPacked = 2,  ///< in parcels of kParcelBytes, gathered and scattered
 };
-
-/// The table above gives the meaning of `operation`, `value`, `bytes` and `packing` for each type.
-struct ControlHeader {
-  uint16_t magic;
-  uint8_t version;
-  uint8_t type;
-  uint8_t packing;
-  uint8_t way;
-  uint16_t flags;  ///< kBegunFlag, or 0; others are ignored
-  uint32_t payload_bytes;
-  uint32_t checksum;  ///< reserved: 0
-  uint64_t operation;
-  uint64_t value;
-  uint64_t bytes;
-};
-static_assert(sizeof(ControlHeader) == 40 && std::is_trivially_copyable_v<ControlHeader> &&
-              offsetof(ControlHeader, payload_bytes) == 8 && offsetof(ControlHeader, operation) == 16 &&
-              offsetof(ControlHeader, value) == 24 && offsetof(ControlHeader, bytes) == 32);
-/// Checks magic, version, type, packing, way, and the longest payload of this type. Reserved fields are ignored.
-/// @return kProtocol naming what is wrong; kUnsupported naming both versions if the version is not kControlVersion
-Status check_header(const ControlHeader& header);
 
 /// Flag of a Send, Write or Ready: its transfer has begun (OperationFrame::begun).
 inline constexpr uint16_t kBegunFlag = 1;
@@ -174,7 +124,7 @@ struct OperationCounts {
 static_assert(sizeof(OperationCounts) == 20 && std::is_trivially_copyable_v<OperationCounts> &&
               offsetof(OperationCounts, notify_count) == 12 && offsetof(OperationCounts, notify_text_bytes) == 16);
 static_assert(sizeof(OperationCounts) + kMaxWireRanges * sizeof(WireRange) + kMaxOfferBytes + kMaxNotifyNameBytes + kMaxNotifyTextBytes + kMaxInlineBytes <=
-              kMaxControlPayloadBytes);
+              kMaxPayloadBytes);
 
 /// View of values in a frame, at any alignment.
 template <class T>
@@ -233,9 +183,9 @@ struct NotifyText {
 // lengths and ranges, and at most kMaxInlineBytes of data.
 
 /// A frame that begins an operation. Fields that the table above does not give to this type stay empty.
-template <ControlType type>
+template <FrameType type>
 struct OperationFrame {
-  static constexpr ControlType kType = type;
+  static constexpr FrameType kType = type;
   uint64_t operation = 0;
   uint64_t sequence = 0;              ///< the n-th send of the connection, from 0
   uint64_t bytes = 0;                 ///< of the transfer; with data, `encode` uses the size of `data` instead
@@ -247,20 +197,20 @@ struct OperationFrame {
   std::optional<NotifyText> notify;   ///< delivered when the data is in place
   std::span<const std::byte> data;
 };
-using SendFrame = OperationFrame<ControlType::kSend>;            ///< data sender: offers a send that a lane will move
-using SendDataFrame = OperationFrame<ControlType::kSendData>;    ///< data sender: an inline send, done when it has left
-using WriteFrame = OperationFrame<ControlType::kWrite>;          ///< data sender: offers a write that a lane will move
-using WriteDataFrame = OperationFrame<ControlType::kWriteData>;  ///< data sender: an inline write
-using ReadFrame = OperationFrame<ControlType::kRead>;            ///< data receiver: asks for a read
+using SendFrame = OperationFrame<FrameType::kSend>;            ///< data sender: offers a send that a lane will move
+using SendDataFrame = OperationFrame<FrameType::kSendData>;    ///< data sender: an inline send, done when it has left
+using WriteFrame = OperationFrame<FrameType::kWrite>;          ///< data sender: offers a write that a lane will move
+using WriteDataFrame = OperationFrame<FrameType::kWriteData>;  ///< data sender: an inline write
+using ReadFrame = OperationFrame<FrameType::kRead>;            ///< data receiver: asks for a read
 /// Data sender: answers a short read with its data.
 struct ReadDataFrame {
-  static constexpr ControlType kType = ControlType::kReadData;
+  static constexpr FrameType kType = FrameType::kReadData;
   uint64_t operation = 0;
   std::span<const std::byte> data;
 };
 /// Data sender: offers the bytes of a long read.
 struct ReadyFrame {
-  static constexpr ControlType kType = ControlType::kReady;
+  static constexpr FrameType kType = FrameType::kReady;
   uint64_t operation = 0;
   uint64_t bytes = 0;                 ///< of the read
   Packing packing = Packing::kWhole;  ///< kPacked: no other is possible; else the receiver uses preferred_packing of its ranges
@@ -270,7 +220,7 @@ struct ReadyFrame {
 /// Data receiver: names the way. Both ends give the transfer to that lane, in the order of their Gos; by kPull the receiver
 /// already has all bytes. On an eager link the network takes transfers in the order in which the data sender begins them.
 struct GoFrame {
-  static constexpr ControlType kType = ControlType::kGo;
+  static constexpr FrameType kType = FrameType::kGo;
   uint64_t operation = 0;
   bool of_read = false;               ///< a read of this frame's sender; else a send or write of its receiver
   Way way = Way::kNetwork;
@@ -278,27 +228,27 @@ struct GoFrame {
 };
 /// Data sender on an eager link: a transfer that got a Go is now the next in the pipeline.
 struct BeginFrame {
-  static constexpr ControlType kType = ControlType::kBegin;
+  static constexpr FrameType kType = FrameType::kBegin;
   uint64_t operation = 0;
   bool of_read = false;  ///< a read of this frame's receiver; else a send or write of its sender
 };
 /// Data receiver on an eager link: the receive for that send is posted, so the send may begin without a Go. 0 bytes: the receive was
 /// given up.
 struct PostedFrame {
-  static constexpr ControlType kType = ControlType::kPosted;
+  static constexpr FrameType kType = FrameType::kPosted;
   uint64_t sequence = 0;
   uint64_t bytes = 0;
   Packing packing = Packing::kWhole;  ///< kWhole (the receive has one range) or kPacked
 };
 /// Data receiver: a write is in place, or a send or write is refused. Data sender: a read is refused.
 struct DoneFrame {
-  static constexpr ControlType kType = ControlType::kDone;
+  static constexpr FrameType kType = FrameType::kDone;
   uint64_t operation = 0;
-  Status status;  ///< decoded: its operation is "peer reported", its text bounded and printable; kProtocol for an unknown code
+  Status status;  ///< decoded: as of `status_of_peer`
 };
 /// The starter of an operation gives it up.
 struct CancelFrame {
-  static constexpr ControlType kType = ControlType::kCancel;
+  static constexpr FrameType kType = FrameType::kCancel;
   enum class What : uint8_t {
     kReadOrUntold,  ///< a read that got a Ready; else a send that was not announced, whose place in the order stays empty
     kSend,          ///< a send that was announced: the peer answers
@@ -312,26 +262,19 @@ struct CancelFrame {
 /// Gives back `bytes` of a window: they are held no longer (credit_windows.h). With 0 bytes and size 0 it is an ask: the sender of
 /// this frame has no room in that window of its peer and wants a larger one.
 struct CreditFrame {
-  static constexpr ControlType kType = ControlType::kCredit;
+  static constexpr FrameType kType = FrameType::kCredit;
   Window window = Window::kSends;
   uint64_t bytes = 0;
   uint64_t size = 0;  ///< of the window from now on; 0: unchanged
 };
 /// A notification that belongs to no operation.
 struct NotifyFrame {
-  static constexpr ControlType kType = ControlType::kNotify;
+  static constexpr FrameType kType = FrameType::kNotify;
   NotifyText notify;
-};
-/// A message between the two halves of a pipeline (transfer/peer_messages.h).
-struct PeerFrame {
-  static constexpr ControlType kType = ControlType::kPeer;
-  uint64_t flow = 0;
-  FrameType type{};  ///< of a peer message
-  std::span<const std::byte> message;
 };
 /// What the lane at one end tells the lane at the other, in words of their own.
 struct LaneFrame {
-  static constexpr ControlType kType = ControlType::kLane;
+  static constexpr FrameType kType = FrameType::kLane;
   Way way{};
   bool to_sender = false;  ///< for the lane that sends; else for the one that receives
   uint64_t what = 0;
@@ -340,11 +283,11 @@ struct LaneFrame {
 };
 /// The sender of this frame closes the connection.
 struct ByeFrame {
-  static constexpr ControlType kType = ControlType::kBye;
+  static constexpr FrameType kType = FrameType::kBye;
 };
 
 /// Appends the frame to `out`. The caller keeps the bounds stated above.
-template <ControlType type>
+template <FrameType type>
 void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out);
 void encode(const ReadDataFrame& frame, std::vector<std::byte>& out);
 void encode(const ReadyFrame& frame, std::vector<std::byte>& out);
@@ -355,7 +298,6 @@ void encode(const DoneFrame& frame, std::vector<std::byte>& out);  ///< the text
 void encode(const CancelFrame& frame, std::vector<std::byte>& out);
 void encode(const CreditFrame& frame, std::vector<std::byte>& out);
 void encode(const NotifyFrame& frame, std::vector<std::byte>& out);
-void encode(const PeerFrame& frame, std::vector<std::byte>& out);
 void encode(const LaneFrame& frame, std::vector<std::byte>& out);
 void encode(const ByeFrame& frame, std::vector<std::byte>& out);
 
@@ -363,26 +305,25 @@ void encode(const ByeFrame& frame, std::vector<std::byte>& out);
 /// bytes. No range's end and no sum wraps.
 /// @param header checked (check_header). @param payload `header.payload_bytes` bytes. @param frame written only on success
 /// @return kProtocol naming what is wrong, also for a header of another type
-template <ControlType type>
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, OperationFrame<type>& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadyFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, GoFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, BeginFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, PostedFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, DoneFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, CancelFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, CreditFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, NotifyFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, PeerFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, LaneFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, ByeFrame& frame);
+template <FrameType type>
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, OperationFrame<type>& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, ReadyFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, GoFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, BeginFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, PostedFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, DoneFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, CancelFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, CreditFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, NotifyFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, LaneFrame& frame);
+Status decode(const FrameHeader& header, std::span<const std::byte> payload, ByeFrame& frame);
 
 inline constexpr std::string_view kNotOffered = "its bytes were not offered that way";
 inline constexpr std::string_view kNotEager = "it has begun, on a link that is not eager";
 inline constexpr std::string_view kNoWholeVector = "a vector cannot travel as a whole";
 /// The error for a frame that a correct peer would not send in this state.
-Status unexpected(ControlType type, uint64_t operation, std::string_view why);
+Status unexpected(FrameType type, uint64_t operation, std::string_view why);
 template <class Frame>
 Status unexpected(const Frame& frame, std::string_view why) {
   return unexpected(Frame::kType, frame.operation, why);

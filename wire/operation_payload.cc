@@ -12,15 +12,15 @@ Status bad_payload(std::string detail) {
   return Status(Code::kProtocol, "read control frame", std::move(detail));
 }
 
-bool has_data(ControlType type) {
-  return type == ControlType::kSendData || type == ControlType::kWriteData;
+bool has_data(FrameType type) {
+  return type == FrameType::kSendData || type == FrameType::kWriteData;
 }
-bool has_ranges(ControlType type) {
-  return type == ControlType::kWrite || type == ControlType::kWriteData || type == ControlType::kRead;
+bool has_ranges(FrameType type) {
+  return type == FrameType::kWrite || type == FrameType::kWriteData || type == FrameType::kRead;
 }
-bool may_notify(ControlType type) {
-  return type == ControlType::kSend || type == ControlType::kSendData || type == ControlType::kWrite ||
-         type == ControlType::kWriteData;
+bool may_notify(FrameType type) {
+  return type == FrameType::kSend || type == FrameType::kSendData || type == FrameType::kWrite ||
+         type == FrameType::kWriteData;
 }
 
 // The payload behind its counts, cut into parts.
@@ -33,7 +33,7 @@ struct Parts {
 };
 
 // The counts are bounded first, so the sum of their sizes cannot wrap.
-Status cut(ControlType type, const OperationCounts& counts, std::span<const std::byte> rest, Parts& parts) {
+Status cut(FrameType type, const OperationCounts& counts, std::span<const std::byte> rest, Parts& parts) {
   if (counts.lengths > kMaxWireRanges || counts.ranges > kMaxWireRanges || counts.offers > kMaxOfferBytes)
     return bad_payload(concat("a ", name_of(type), " of ", counts.lengths, " lengths, ", counts.ranges, " ranges and ",
                               counts.offers, " bytes of offers"));
@@ -60,15 +60,15 @@ Status cut(ControlType type, const OperationCounts& counts, std::span<const std:
   return Status::ok();
 }
 
-Status check_parts(const ControlHeader& header, const Parts& parts) {
-  const auto type = static_cast<ControlType>(header.type);
+Status check_parts(const FrameHeader& header, const Parts& parts) {
+  const auto type = static_cast<FrameType>(header.type);
   const auto packing = static_cast<Packing>(header.packing);
-  const bool wants_lengths = type == ControlType::kSend && packing == Packing::kRanges;
+  const bool wants_lengths = type == FrameType::kSend && packing == Packing::kRanges;
   if (wants_lengths == parts.lengths.empty())
     return bad_payload(concat("a ", name_of(type), " of ", parts.lengths.size(), " lengths"));
   if (!has_ranges(type) && !parts.ranges.empty())
     return bad_payload(concat("a ", name_of(type), " of ", parts.ranges.size(), " ranges"));
-  if (type == ControlType::kWrite && packing == Packing::kWhole && parts.ranges.size() != 1)
+  if (type == FrameType::kWrite && packing == Packing::kWhole && parts.ranges.size() != 1)
     return bad_payload(concat("one whole write of ", parts.ranges.size(), " ranges"));
   if (parts.has_notify && !may_notify(type)) return bad_payload(concat("a ", name_of(type), " with a notification"));
   if (!parts.has_notify && parts.name.size() + parts.text.size() > 0) return bad_payload("text of no notification");
@@ -84,7 +84,7 @@ Status check_parts(const ControlHeader& header, const Parts& parts) {
   }
   if ((wants_lengths || has_ranges(type)) && sum != header.bytes)
     return bad_payload(concat("a ", name_of(type), " of ", header.bytes, " bytes in parts of ", sum));
-  if (!parts.offers.empty() && type != ControlType::kSend && type != ControlType::kWrite)
+  if (!parts.offers.empty() && type != FrameType::kSend && type != FrameType::kWrite)
     return bad_payload(concat("a ", name_of(type), " with offers"));
   TCPX_RETURN_IF_ERROR(check_offers(parts.offers));
   const size_t data_bytes = has_data(type) ? header.bytes : 0;
@@ -148,8 +148,8 @@ Status check_offers(std::span<const std::byte> bytes) {
   return Status::ok();
 }
 
-Status decode_payload(const ControlHeader& header, std::span<const std::byte> payload, OperationFields& result) {
-  const auto type = static_cast<ControlType>(header.type);
+Status decode_payload(const FrameHeader& header, std::span<const std::byte> payload, OperationFields& result) {
+  const auto type = static_cast<FrameType>(header.type);
   OperationCounts counts;
   if (payload.size() < sizeof counts)
     return bad_payload(concat("a ", name_of(type), " with a payload of ", payload.size(), " bytes"));

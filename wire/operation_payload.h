@@ -39,6 +39,6 @@ void append_payload(const OperationFields& fields, std::vector<std::byte>& out);
 /// @param header of one of these five types
 /// @param result written only on success
 /// @return kProtocol naming what is wrong
-Status decode_payload(const ControlHeader& header, std::span<const std::byte> payload, OperationFields& result);
+Status decode_payload(const FrameHeader& header, std::span<const std::byte> payload, OperationFields& result);
 
 }  // namespace tcpx

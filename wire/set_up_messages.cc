@@ -11,12 +11,12 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 1024;
 static_assert(kMaxParameterBytes <= kMaxTextBytes);
-static_assert(4 + kMaxParameters * 2 * (2 + kMaxParameterBytes) <= kMaxFramePayloadBytes,
+static_assert(4 + kMaxParameters * 2 * (2 + kMaxParameterBytes) <= kMaxSetUpPayloadBytes,
               "any legal set of parameters fits one frame");
-static_assert(8 + kMaxHandlesPerFrame * kHandleBytes <= kMaxFramePayloadBytes, "any legal set of handles fits one frame");
+static_assert(8 + kMaxHandlesPerFrame * kHandleBytes <= kMaxSetUpPayloadBytes, "any legal set of handles fits one frame");
 
 Status bad_message(std::string detail) {
-  return Status(Code::kProtocol, "read bootstrap message", std::move(detail));
+  return Status(Code::kProtocol, "read set-up message", std::move(detail));
 }
 
 void put_bytes(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
@@ -164,60 +164,24 @@ Result<std::string> decode_hello(const Frame& frame) {
 }
 
 Frame encode_barrier(uint64_t number) {
-  Frame frame{FrameType::kBarrier, {}};
-  put(frame.payload, number);
-  return frame;
+  return {.type = FrameType::kBarrier, .value = number};
 }
 
 Result<uint64_t> decode_barrier(const Frame& frame) {
   TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kBarrier));
-  Reader reader(frame);
-  uint64_t number = 0;
-  if (!reader.take(number) || reader.left() != 0) return bad_message("malformed barrier");
-  return number;
+  return frame.value;
 }
-
-Frame encode_detach() {
-  return {FrameType::kDetach, {}};
-}
-
-Status decode_detach(const Frame& frame) {
-  TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kDetach));
-  return frame.payload.empty() ? Status::ok() : bad_message("malformed detach");
-}
-
-// Finish: i32 code, then the text of what failed. A native code means nothing on another machine except to a reader, so it
-// travels within the text.
 
 Frame encode_finish(const Status& status) {
-  std::string text;
-  if (!status.is_ok()) text = status.to_string().substr(name_of(status.code()).size() + 2);
-  Frame frame{FrameType::kFinish, {}};
-  put(frame.payload, static_cast<int32_t>(status.code()));
-  put_text(frame.payload, text);
+  Frame frame{.type = FrameType::kFinish, .value = static_cast<uint64_t>(status.code())};
+  append(frame.payload, text_for_peer(status));
   return frame;
 }
 
 Status decode_finish(const Frame& frame, Status& reported) {
   TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kFinish));
-  Reader reader(frame);
-  int32_t code = 0;
-  std::string text;
-  if (!reader.take(code) || !reader.take_text(text) || reader.left() != 0) return bad_message("malformed final status");
-  if (code < static_cast<int32_t>(Code::kOk) || code > static_cast<int32_t>(kLastCode)) {
-    return bad_message(concat("final status with unknown code ", code));
-  }
-  reported = code == static_cast<int32_t>(Code::kOk)
-                 ? Status::ok()
-                 : Status(static_cast<Code>(code), "peer reported", printable(std::as_bytes(std::span(text)), kMaxTextBytes));
+  reported = status_of_peer(frame.value, frame.payload);
   return Status::ok();
-}
-
-Status decode_last(const Frame& frame) {
-  if (frame.type != FrameType::kFinish) return decode_detach(frame);
-  Status reported;
-  TCPX_RETURN_IF_ERROR(decode_finish(frame, reported));
-  return reported.is_ok() ? bad_message("the peer has finished, this end has not") : reported;
 }
 
 }  // namespace tcpx

@@ -1,16 +1,18 @@
-// Payloads of bootstrap frames: one encode and one decode function per frame type. Pure: no socket, no clock, no log.
+// The frames with which a connection is set up: one encode and one decode function per type. Pure: no socket, no clock, no log.
 //
 // Decoding trusts nothing: counts and lengths are bounded before use, every byte of a payload must be accounted for, and text is
 // made printable because it ends in logs. A frame of another type, or a payload that does not add up, is kProtocol.
 //
-// A text is a u16 length and so many bytes, at most 1024. The payloads:
+// A text is a u16 length and so many bytes, at most 1024. The fields, in the header's `value` or the payload:
 //
-//   hello       text: version of the sender's build
-//   parameters  u32 count, then name and value of each as texts
-//   handles     u32 count, u32 bytes per handle (128), then the handles
-//   barrier     u64: how many barriers the sender has entered, this one included
-//   finish      i32 code (Code in tcpx/status.h), text: what failed
-//   detach      nothing
+//   type        value     payload
+//   hello       -         text: version of the sender's build. The first frame of each side, the client's first
+//   parameters  -         u32 count, then name and value of each as texts; programs compare them
+//   handles     -         u32 count, u32 bytes per handle (128), then the handles
+//   barrier     number    -  (how many barriers the sender has entered, this one included)
+//   finish      code      what failed (Code in tcpx/status.h). The sender's last frame
+//
+// An end that has done its part sends frames of messages.h at once; the other finds them behind the last frame of the set-up.
 #pragma once
 
 #include <cstdint>
@@ -52,14 +54,8 @@ Result<std::string> decode_hello(const Frame& frame);
 Frame encode_barrier(uint64_t number);
 Result<uint64_t> decode_barrier(const Frame& frame);
 
-Frame encode_detach();
-Status decode_detach(const Frame& frame);
-
-/// Of a peer that is to detach or to say why it does not. @return ok: it has detached
-Status decode_last(const Frame& frame);
-
 Frame encode_finish(const Status& status);
-/// The sender's report as a Status of this side: same code, operation "peer reported". Writes `reported` only on success.
+/// The sender's report as a Status of this side (status_of_peer). Writes `reported` only on success.
 Status decode_finish(const Frame& frame, Status& reported);
 
 }  // namespace tcpx

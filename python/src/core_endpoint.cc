@@ -193,11 +193,12 @@ void CoreEndpoint::add_region(uintptr_t data, size_t bytes) {
   region.reset();
 }
 
-void CoreEndpoint::drop_region(uintptr_t data, size_t bytes, bool wait) {
+void CoreEndpoint::drop_region(uintptr_t data, size_t bytes, bool wait, std::optional<double> timeout) {
   const Status status = [&] {
     const Unlocked unlocked;
     const auto region = regions_.remove(data, bytes);
-    return region != nullptr && wait ? region->end() : Status::ok();
+    const auto limit = timeout ? std::optional(milliseconds_of(*timeout)) : std::nullopt;
+    return region != nullptr && wait ? region->end(limit) : Status::ok();
   }();
   check(status);
 }

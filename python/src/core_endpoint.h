@@ -60,7 +60,7 @@ class CoreEndpoint {
   std::unique_ptr<Hold> hold(uintptr_t data, size_t bytes) const;
   void add_region(uintptr_t data, size_t bytes);
   /// Takes back one `add_region`. Operations and slots that use the memory keep it registered, if this does not `wait` for them.
-  void drop_region(uintptr_t data, size_t bytes, bool wait);
+  void drop_region(uintptr_t data, size_t bytes, bool wait, std::optional<double> timeout);
   /// A range of the memory that `add_region` was called for with exactly `region`: the slot does not end with any other.
   nb::bytes advertise(std::optional<uint64_t> conn, std::pair<uintptr_t, size_t> region, uintptr_t data, size_t bytes,
                       std::optional<uintptr_t> stream, bool readonly) const;

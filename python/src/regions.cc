@@ -4,7 +4,7 @@
 
 namespace tcpx::python {
 
-Status BufferRegistration::end() {
+Status BufferRegistration::end(std::optional<std::chrono::milliseconds> timeout) {
   const std::lock_guard lock(mutex_);
   if (ended_) return Status::ok();
   const auto endpoint = shared_->use();
@@ -14,7 +14,7 @@ Status BufferRegistration::end() {
     ended_ = true;
     return Status::ok();
   }
-  const Status status = endpoint->deregister(memory_);
+  const Status status = endpoint->deregister(memory_, timeout);
   ended_ = status.is_ok();
   return status;
 }

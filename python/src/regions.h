@@ -1,11 +1,13 @@
 // Registrations of Python's buffers by address: a buffer is registered when it is first used, and every view of it found again.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "python/src/shared_endpoint.h"
@@ -24,8 +26,9 @@ class BufferRegistration {
   BufferRegistration& operator=(const BufferRegistration&) = delete;
 
   MemoryId memory() const { return memory_; }
-  /// Ends it now, and waits for all operations that use it. @return kTimeout: it goes on
-  Status end();
+  /// Ends it now, and waits for all operations that use it, those of peers until the timeout (default: that of operations).
+  /// @return kTimeout: it goes on
+  Status end(std::optional<std::chrono::milliseconds> timeout = {});
 
  private:
   const std::shared_ptr<const SharedEndpoint> shared_;

@@ -151,7 +151,7 @@ class Loans:
         return loan
 
     def _drop(self, key: _Key, loan: _Loan, wait: bool) -> None:
-        self._core.drop_region(*key[1:], wait)
+        self._core.drop_region(*key[1:], wait, None)
         loan.pin = None
 
 

@@ -72,8 +72,9 @@ class Session:
         if asked_for:
             self._asked_for[range] += 1
 
-    def drop(self, range: _Range, asked_for: bool = False, wait: bool = False) -> None:
-        """Ends a registration. wait: for operations that use the memory, whose slots end with the last that was asked for."""
+    def drop(self, range: _Range, asked_for: bool = False, wait: bool = False, timeout: float | None = None) -> None:
+        """Ends a registration. wait: for operations that use the memory, whose slots end with the last that was asked for.
+        timeout: as of `Registration.release`."""
         if asked_for:
             self._asked_for[range] -= 1
             if self._asked_for[range] <= 0 and self._asked_for.pop(range, None) is not None and wait:
@@ -81,7 +82,7 @@ class Session:
         cached = self._cached.get(range)
         if cached is not None and not cached.alive:
             del self._cached[range]
-        self.core.drop_region(*range, wait)
+        self.core.drop_region(*range, wait, timeout)
 
     def registered(self, extent: Extent) -> Any:
         """Sees to it that the memory is registered. What is returned is kept for as long as that is needed, with the memory."""
@@ -201,14 +202,15 @@ class Registration:
         self._end = weakref.finalize(self, _while_it_lives, self._session, Session.drop, self._range, asked_for)
         self._end.atexit = False
 
-    def release(self) -> None:
+    def release(self, timeout: float | None = None) -> None:
         """Withdraws the slots of this memory, and waits for operations that use it. The buffer is free then.
 
-        While it is registered a second time, the end of that does so.
+        While it is registered a second time, the end of that does so. timeout: seconds, default the endpoint's, after which a
+        connection is closed whose other end still uses the memory.
         """
         session = self._session()
         if self._end.detach() is not None and session is not None:
-            session.drop(self._range, self._asked_for, wait=True)
+            session.drop(self._range, self._asked_for, True, timeout)
         self._keep = None
 
     def __enter__(self) -> Registration:

@@ -2,8 +2,8 @@
 
     report = tcpx.weights.broadcast(model.state_dict(), src=0)      # under torchrun: every rank calls it
 
-`broadcast` is a pipelined chain: the source writes to the first receiver, each receiver hands on what it has. A receiver that is
-lost is left out, and the others get everything.
+`broadcast` is a pipelined chain: each receiver reads from the rank before it, and relays what it has to the one behind it. A receiver
+that is lost is left out, and the others get everything.
 
     publication = tcpx.weights.publish(model.state_dict())          # a trainer: whoever wants them reads them
     with publication.update():

@@ -17,6 +17,7 @@ import pytest
 
 import tcpx
 from conftest import Pair, connect_pair
+from ranks import CONTEXT, LIMIT
 
 
 def run(program: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
@@ -278,3 +279,31 @@ if __name__ == "__main__":
     )
     done = subprocess.run([sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
+
+
+def _read_for_ever(metadata: bytes) -> None:
+    endpoint = tcpx.Endpoint(listen="127.0.0.1", public_address="127.0.0.1")
+    connection = endpoint.connect(metadata)
+    slot = connection.recv_slot()
+    under_way = [connection.read_async(bytearray(slot.nbytes), slot) for _ in range(4)]
+    connection.send(b"1")
+    while True:
+        under_way.pop(0).wait()
+        under_way.append(connection.read_async(bytearray(slot.nbytes), slot))
+
+
+def test_a_release_waits_no_longer_than_it_is_told_for_a_reader_that_stands_still() -> None:
+    with tcpx.Endpoint(listen="127.0.0.1", public_address="127.0.0.1", timeout=LIMIT) as endpoint:
+        reader = CONTEXT.Process(target=_read_for_ever, args=(endpoint.metadata,), daemon=True)
+        reader.start()
+        connection = endpoint.accept(LIMIT)
+        buffer = bytearray(32 << 20)
+        registration = endpoint.register(buffer)
+        connection.send_slot(connection.advertise(buffer))
+        connection.recv(bytearray(1))
+        os.kill(reader.pid or 0, signal.SIGSTOP)
+        began = time.monotonic()
+        registration.release(0.5)
+        assert time.monotonic() - began < LIMIT / 4
+        reader.kill()
+        reader.join(LIMIT)

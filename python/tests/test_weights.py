@@ -67,6 +67,18 @@ def test_progress_rises_to_the_total(tmp_path: Path) -> None:
         assert all(of == total for _, of in said)
 
 
+def _from_read_only(group: Group) -> bool:
+    state = state_of(0 if group.rank == 0 else 9)
+    for array in state.values():
+        array.flags.writeable = group.rank != 0
+    weights.broadcast(state, 0, group=group, timeout=LIMIT)
+    return digests_of(state) == digests_of(state_of(0))
+
+
+def test_the_sources_tensors_may_be_read_only(tmp_path: Path) -> None:
+    assert Ranks(tmp_path, 2, _from_read_only).values() == [True, True]
+
+
 def _of_torch(group: Group) -> bool:
     import torch
 

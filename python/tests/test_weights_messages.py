@@ -16,33 +16,79 @@ from test_weights_rounds import AT_ONCE, call, is_of, state_of
 import tcpx
 from tcpx import weights
 from tcpx._weights import source as _source
-from tcpx._weights.feed import Feed, Table
 from tcpx._weights.manifest import Manifest, tensors_of
-from tcpx._weights.station import SHORT, Mail, Parcel
+from tcpx._weights.relay import Pull, Relay
+from tcpx._weights.station import Mail, Station
 from tcpx.connection import Connection
 from tcpx.rendezvous import Group
 
 np = pytest.importorskip("numpy")
 
 
-@pytest.mark.parametrize("short", [0, SHORT])
-def test_a_rank_whose_connection_has_ended_here_does_not_end_the_round(tmp_path: Path, short: int) -> None:
-    """A thread that lets in a new process of a rank ends the connection of the one before at any moment, as well before its table
-    is read as when it came with the message."""
+def _relay(group: Group, state: dict[str, Any]) -> Relay:
+    return Relay(weights.station_of(group), 1, list(tensors_of(state).values()))
+
+
+def test_a_rank_whose_connection_has_ended_here_does_not_end_the_round(tmp_path: Path) -> None:
+    """A thread that lets in a new process of a rank ends the connection of the one before at any moment."""
     with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
-        source, before = _source.Source(weights.station_of(first), LIMIT, 1, None), second.part("weights").connection(0, LIMIT)
-        tensors = tensors_of(state_of(1))
-        source.describe(Manifest.of(tensors, 1 << 20), tensors)
-        source.have = list(range(len(source.pieces)))
-        table = Table(before, list(tensors.values()), short)
+        relay = _relay(first, state_of(1))
+        second.part("weights").connection(0, LIMIT)
         ended = first.part("weights").connection(1, LIMIT)
         first.part("weights").drop(1, ended)
-        body = {"table": Parcel.read(table.parcel.said), "has": bytes(len(source.pieces)), "link": 1}
-        source.begin_feed(Mail(1, ended, 1, "feed", body))
-        assert source.advance_feed() is None and source.feed is None
+        relay.follow(Mail(1, ended, 1, "follow", {}))
+        relay.reach(1)
         with pytest.raises(tcpx.PeerGone):
-            source.station.tell(ended, 1, "tick")
-        source.end()
+            weights.station_of(first).tell(ended, 1, "follow")
+        relay.end(LIMIT)
+
+
+def _next(station: Station) -> Mail:
+    while not (mails := list(station.mail(LIMIT))):
+        pass
+    return mails[0]
+
+
+def test_who_follows_may_only_read(tmp_path: Path) -> None:
+    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
+        state = {"w": np.arange(9, dtype=np.uint8)}
+        relay, station = _relay(first, state), weights.station_of(second)
+        connection = second.part("weights").connection(0, LIMIT)
+        relay.follow(Mail(1, first.part("weights").connection(1, LIMIT), 1, "follow", {}))
+        told = _next(station)
+        pull = Pull(0, connection, told.body["table"], list(tensors_of(state).values()), [], 0, LIMIT, 1)
+        pull.advance()
+        ((_, slot),) = pull._slots
+        assert slot is not None
+        with pytest.raises(tcpx.InvalidArgument, match="for reading only"):
+            connection.write(bytes(9), slot)
+        got = bytearray(9)
+        connection.read(got, slot)
+        assert got == bytes(state["w"])
+        relay.end(LIMIT)
+        with pytest.raises(tcpx.NotFound):
+            connection.read(got, slot)
+
+
+def test_a_place_is_bounded_by_the_pieces_that_there_are(tmp_path: Path) -> None:
+    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
+        state = {"w": np.arange(9, dtype=np.uint8)}
+        mine = tensors_of({"w": np.zeros(9, np.uint8)})
+        relay = _relay(first, state)
+        station = weights.station_of(second)
+        relay.follow(Mail(1, first.part("weights").connection(1, LIMIT), 1, "follow", {}))
+        told = _next(station)
+        connection, pieces = second.part("weights").connection(0, LIMIT), Manifest.of(mine, 1 << 16).pieces()
+        pull = Pull(0, connection, told.body["table"], list(mine.values()), pieces, 0, LIMIT, 4)
+        pull.hear(2**62)
+        while pull.advance() < 1:
+            time.sleep(0.001)
+        assert pull.advance() == 1 and bytes(mine["w"].bytes()) == bytes(state["w"])  # type: ignore[arg-type]
+        source = _source.Source(weights.station_of(first), LIMIT, 1, None)
+        source.pieces, source.counts = pieces, {1: 0}
+        source._count(1, 2)
+        assert source.counts == {1: 0}
+        relay.end(LIMIT)
 
 
 def test_a_manifest_is_bounded_by_what_it_can_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,21 +109,22 @@ def test_a_manifest_is_bounded_by_what_it_can_name(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     "data",
     [
-        b'{"round": Infinity, "kind": "count", "nbytes": 1}',
-        b'{"round": 1, "kind": "count", "nbytes": Infinity}',
-        b'{"round": 1, "kind": "count", "nbytes": 1e400}',
-        b'{"round": 1, "kind": "count"}',
-        b'{"round": 1, "kind": "count", "nbytes": -1}',
-        b'{"round": 1, "kind": "after", "rank": 7, "link": 1, "dropped": false}',
-        b'{"round": 1, "kind": "feed", "table": {}, "has": "", "link": 1}',
-        b'{"round": 1, "kind": "feed", "table": 7, "has": "", "link": 1}',
-        b'{"round": 1, "kind": "feed", "table": "A", "has": "", "link": 1}',
-        b'{"round": 1, "kind": "feed", "table": ["AAAA"], "has": "", "link": 1}',
-        b'{"round": 1, "kind": "feed", "table": [], "has": "", "link": 1}',
-        b'{"round": 1, "kind": "offer", "manifest": "", "rank": 7, "link": 1}',
+        b'{"round": Infinity, "kind": "follow"}',
+        b'{"round": 1, "kind": "here", "place": Infinity, "table": null}',
+        b'{"round": 1, "kind": "here", "place": 1e400, "table": null}',
+        b'{"round": 1, "kind": "here"}',
+        b'{"round": 1, "kind": "here", "place": -1, "table": null}',
+        b'{"round": 1, "kind": "here", "place": 1, "table": {}}',
+        b'{"round": 1, "kind": "here", "place": 1, "table": 7}',
+        b'{"round": 1, "kind": "here", "place": 1, "table": "A"}',
+        b'{"round": 1, "kind": "here", "place": 1, "table": ["AAAA"]}',
+        b'{"round": 1, "kind": "here", "place": 1, "table": []}',
+        b'{"round": 1, "kind": "offer", "manifest": "", "before": [7]}',
+        b'{"round": 1, "kind": "offer", "manifest": "", "before": 0}',
         b'{"round": 1, "kind": "offer", "manifest": ""}',
-        b'{"round": 1, "kind": "end", "lost": {"1": 2}}',
-        b'{"round": 1, "kind": "end", "lost": [1e999]}',
+        b'{"round": 1, "kind": "tick", "lost": {"1": 2}, "dropped": [], "over": true}',
+        b'{"round": 1, "kind": "tick", "lost": [1e999], "dropped": [], "over": true}',
+        b'{"round": 1, "kind": "tick", "lost": [], "dropped": [true], "over": true}',
         b'{"round": 1, "kind": []}',
         b'{"round": 1, "kind": "more"}',
         b"[]",
@@ -90,7 +137,7 @@ def test_malformed_messages_are_our_errors(tmp_path: Path, data: bytes) -> None:
         station = weights.station_of(first)
         to = second.part("weights").connection(0, LIMIT)
         to.notify(data, "tcpx.weights")
-        to.notify(b'{"round": 1, "kind": "ready"}', "tcpx.weights")
+        to.notify(b'{"round": 1, "kind": "follow"}', "tcpx.weights")
         found: list[str] = []
         with pytest.raises(tcpx.Protocol, match="a message of rank 1"):
             while True:
@@ -98,15 +145,15 @@ def test_malformed_messages_are_our_errors(tmp_path: Path, data: bytes) -> None:
                 assert found == []
         while not found:
             found += [one.kind for one in station.mail(1.0)]
-        assert found == ["ready"]  # those behind it are not lost
+        assert found == ["follow"]  # those behind it are not lost
 
 
-def _asked_early(group: Group) -> bool:
-    """Rank 1 calls when rank 2, which follows it, has asked it to be fed."""
+def _followed_early(group: Group) -> bool:
+    """Rank 1 calls when rank 2 has told that it follows it."""
     state = state_of(group.rank)
     if group.rank == 1:
         station = weights.station_of(group)
-        while "feed" not in [mail.kind for mail in _peek(station)]:
+        while "follow" not in [mail.kind for mail in _peek(station)]:
             time.sleep(0.01)
     weights.broadcast(state, 0, group=group, timeout=LIMIT)
     return is_of(state, 0)
@@ -118,8 +165,8 @@ def _peek(station: Any) -> list[Mail]:
     return [mail for note in station._inbox if (mail := station._read(note)) is not None]
 
 
-def test_a_rank_that_is_asked_before_it_has_called_feeds_later(tmp_path: Path) -> None:
-    assert Ranks(tmp_path, 3, _asked_early).values() == [True, True, True]
+def test_a_rank_that_is_followed_before_it_has_called_answers_later(tmp_path: Path) -> None:
+    assert Ranks(tmp_path, 3, _followed_early).values() == [True, True, True]
 
 
 def _counted(group: Group, count: int) -> tuple[Counter[str], int]:
@@ -143,13 +190,13 @@ def _counted(group: Group, count: int) -> tuple[Counter[str], int]:
     return kinds, len(reads)
 
 
-@pytest.mark.parametrize(("count", "reads"), [(8, [0, 0, 0]), (5000, [1, 2, 1])])
+@pytest.mark.parametrize(("count", "reads"), [(8, [0, 1, 1]), (5000, [0, 3, 3])])
 def test_a_chain_that_loses_nobody_is_told_once(tmp_path: Path, count: int, reads: list[int]) -> None:
-    """Each receiver hears of the rank before it in the offer, and asks it at once. Manifest and table come with the messages, but long
-    ones are read: the manifest by each receiver, the table by the rank before each."""
+    """Each receiver hears of the ranks before it in the offer, and follows one at once. Manifest and table come with the messages, but
+    each receiver reads long ones, and the one piece that there is."""
     said = Ranks(tmp_path, 3, _counted, count).values()
     for rank, (kinds, _) in enumerate(said):
-        assert kinds["after"] == 0 and kinds["feed"] == (1 if rank < 2 else 0), (rank, kinds)
+        assert kinds["follow"] == (1 if rank < 2 else 0), (rank, kinds)
     assert [read for _, read in said] == reads
 
 
@@ -173,43 +220,25 @@ def test_a_manifest_that_is_none_ends_the_round(tmp_path: Path, manifest: Any, e
         station = weights.station_of(first)
         weights.station_of(second)
         number = station.begin_round()
-        to = station.reach(1, number, "offer", LIMIT, manifest=manifest, rank=0, link=1)
+        to = station.reach(1, number, "offer", LIMIT, manifest=manifest, before=[])
         assert to is not None
         took, why = call(second, {"w": np.zeros(1, np.uint8)})
         assert why.startswith(error) and took < AT_ONCE, why
-
-
-def test_a_rank_that_asks_again_keeps_its_connection(tmp_path: Path) -> None:
-    """The source names a link anew when the process before a rank is another, which that rank may have asked already."""
-    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
-        second.part("weights")
-        source = _source.Source(weights.station_of(first), LIMIT, 1, None)
-        tensors = tensors_of(state_of(1))
-        source.describe(Manifest.of(tensors, 1 << 20), tensors)
-        connection = first.part("weights").connection(1, LIMIT)
-        for link in (1, 2):
-            body = {"table": memoryview(bytes(65 * len(tensors))), "has": bytes(len(source.pieces)), "link": link}
-            source.begin_feed(Mail(1, connection, 1, "feed", body))
-        assert first.part("weights").connected()[1] is connection and source.link == 2
-        source.end()
 
 
 @pytest.mark.parametrize("table", [b"", b"x", bytes(64), bytes(66), bytes(65), b"\1" * 65])
 def test_a_table_that_is_none_is_our_error(tmp_path: Path, table: bytes) -> None:
     with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
         second.part("weights")
-        source = _source.Source(weights.station_of(first), LIMIT, 1, None)
-        tensors = tensors_of({"w": np.zeros(1, np.uint8)})
-        source.describe(Manifest.of(tensors, 1 << 20), tensors)
         connection = first.part("weights").connection(1, LIMIT)
+        tensors = tensors_of({"w": np.zeros(1, np.uint8)})
         with pytest.raises(tcpx.Protocol, match="rank 1"):
-            Feed(1, 1, connection, memoryview(table), [], list(tensors.values()), source.pieces, LIMIT, 1).advance()
-        source.end()
+            Pull(1, connection, memoryview(table), list(tensors.values()), [], 0, LIMIT, 1).advance()
 
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_rank_that_goes_before_all_are_ready_is_followed_no_more(tmp_path: Path, anew: bool) -> None:
-    """The one behind it has asked it, and asks who is in its place then: the rank before, or its new process."""
+    """The one behind it has followed it, and follows the rank before then, also when a new process has joined in its place."""
     reports: dict[int, weights.Report] = {}
     states = {rank: state_of(rank) for rank in range(3)}
 
@@ -222,7 +251,7 @@ def test_a_rank_that_goes_before_all_are_ready_is_followed_no_more(tmp_path: Pat
         calls = [threading.Thread(target=take_part, args=(group,)) for group in (source, last)]
         for one in calls:
             one.start()
-        while "feed" not in [mail.kind for mail in _peek(station)]:
+        while "follow" not in [mail.kind for mail in _peek(station)]:
             time.sleep(0.01)
         new = join_here(str(tmp_path), 1, 3) if anew else None
         if new is None:

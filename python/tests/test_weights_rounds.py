@@ -235,7 +235,7 @@ def test_a_broadcast_longer_than_its_timeout_keeps_receivers_that_get_on(
     """Progress is news: the source does not lose the silent by the time since the beginning."""
     with join_here(str(tmp_path), 0, 2) as group:
         source = _source.Source(weights.station_of(group), 1.0, 1, None)
-        source.chain, source.nbytes = [1], 100
+        source.chain, source.pieces = [1], [[]] * 100
         source.counts, source.news = {1: 0}, {1: 0.0}
         lost: list[int] = []
         monkeypatch.setattr(source, "_lose", lost.append)
@@ -251,3 +251,19 @@ def test_a_broadcast_longer_than_its_timeout_keeps_receivers_that_get_on(
         source._lose_the_silent()
         assert lost == [1]
         monkeypatch.undo()
+
+
+def test_who_has_waited_for_a_silent_rank_has_time_again(tmp_path: Path) -> None:
+    """Else the rank behind the next one is lost as soon as that one has everything."""
+    with join_here(str(tmp_path), 0, 4) as group, join_here(str(tmp_path), 1, 4) as silent:
+        silent.part("weights")
+        source = _source.Source(weights.station_of(group), 1.0, 1, None)
+        source.others, source.chain, source.pieces = [1, 2, 3], [1, 2, 3], [[]] * 9
+        source.to = {1: group.part("weights").connection(1, LIMIT)}
+        source.counts, source.news = dict.fromkeys(source.chain, 0), dict.fromkeys(source.chain, 0.0)
+        source._dropped = set()
+        source._lose_the_silent()
+        assert source.chain == [2, 3]
+        source._count(2, 9)
+        source._lose_the_silent()
+        assert source.chain == [2, 3]

@@ -12,8 +12,8 @@ namespace {
 using namespace testing;  // NOLINT: a test's own helpers
 
 struct PeerRecorder final : PeerMessageSink {
-  std::vector<std::pair<FrameType, Bytes>> messages;
-  void on_peer_message(FrameType type, std::span<const std::byte> payload) override {
+  std::vector<std::pair<PeerMessage, Bytes>> messages;
+  void on_peer_message(PeerMessage type, std::span<const std::byte> payload) override {
     messages.emplace_back(type, Bytes(payload.begin(), payload.end()));
   }
 };
@@ -75,7 +75,7 @@ TEST(ControlStream, AByteAtATimeIsEnough) {
 TEST(ControlStream, ThousandsOfSmallFramesTakeFewReads) {
   Streams streams(unix_pair());
   constexpr uint64_t kFrames = 20'000;
-  for (uint64_t i = 0; i < kFrames; ++i) streams.a.send(RawFrame{make_header(ControlType::kNotify, i), pattern(16, 1)});
+  for (uint64_t i = 0; i < kFrames; ++i) streams.a.send(RawFrame{make_header(FrameType::kNotify, i), pattern(16, 1)});
   int reads = 0;
   ASSERT_TRUE(wait_until([&] {
     streams.a.flush();
@@ -88,26 +88,26 @@ TEST(ControlStream, ThousandsOfSmallFramesTakeFewReads) {
 
 TEST(ControlStream, ALongFrameArrivesAmongShortOnes) {
   Streams streams(tcp_pair());
-  const Bytes longest = pattern(kMaxControlPayloadBytes, 5);
+  const Bytes longest = pattern(kMaxPayloadBytes, 5);
   send_some(streams.a);
-  streams.a.send(RawFrame{make_header(ControlType::kSend, 5), longest});
-  streams.a.send(RawFrame{make_header(ControlType::kNotify, 6), pattern(10, 6)});
-  streams.a.send(RawFrame{make_header(ControlType::kWrite, 7), pattern(600 * 1024, 7)});
+  streams.a.send(RawFrame{make_header(FrameType::kSend, 5), longest});
+  streams.a.send(RawFrame{make_header(FrameType::kNotify, 6), pattern(10, 6)});
+  streams.a.send(RawFrame{make_header(FrameType::kWrite, 7), pattern(600 * 1024, 7)});
   ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 7; })) << streams.b.status().to_string();
   EXPECT_EQ(streams.at_b.frames[4].payload, longest);
   EXPECT_EQ(streams.at_b.frames[5].payload, pattern(10, 6));
   EXPECT_EQ(streams.at_b.frames[6].payload, pattern(600 * 1024, 7));
-  EXPECT_LE(streams.b.buffer_bytes(), sizeof(ControlHeader) + kMaxControlPayloadBytes);
+  EXPECT_LE(streams.b.buffer_bytes(), sizeof(FrameHeader) + kMaxPayloadBytes);
 }
 
 TEST(ControlStream, TheSinkMaySend) {
   Streams streams(tcp_pair());
   constexpr uint64_t kFrames = 3000;
-  streams.at_b.then = [&](const ControlHeader& header) {
-    streams.b.send(RawFrame{make_header(ControlType::kNotify, header.operation), pattern(header.operation % 999, 1)});
+  streams.at_b.then = [&](const FrameHeader& header) {
+    streams.b.send(RawFrame{make_header(FrameType::kNotify, header.operation), pattern(header.operation % 999, 1)});
     return Status::ok();
   };
-  for (uint64_t i = 0; i < kFrames; ++i) streams.a.send(RawFrame{make_header(ControlType::kNotify, i), pattern(i % 777, 1)});
+  for (uint64_t i = 0; i < kFrames; ++i) streams.a.send(RawFrame{make_header(FrameType::kNotify, i), pattern(i % 777, 1)});
   ASSERT_TRUE(streams.run_until([&] { return streams.at_a.frames.size() == kFrames; }));
   for (uint64_t i = 0; i < kFrames; ++i) {
     ASSERT_EQ(streams.at_b.frames[i].payload, pattern(i % 777, 1));
@@ -123,21 +123,21 @@ TEST(ControlStream, FlowsReachTheirSinks) {
   auto b_second = streams.b.open_flow();
   b_first->deliver_to(&first);
   b_second->deliver_to(&second);
-  EXPECT_TRUE(a_first->post(FrameType::kGrant, pattern(5, 1)).is_ok());
-  EXPECT_TRUE(a_second->post(FrameType::kSubmitted, pattern(kMaxPeerMessageBytes, 2)).is_ok());
-  EXPECT_TRUE(a_third->post(FrameType::kGrant, {}).is_ok());  // the peer has no third
-  streams.a.send(RawFrame{make_header(ControlType::kGo, 9)});
+  EXPECT_TRUE(a_first->post(PeerMessage::kGrant, pattern(5, 1)).is_ok());
+  EXPECT_TRUE(a_second->post(PeerMessage::kSubmitted, pattern(kMaxPeerMessageBytes, 2)).is_ok());
+  EXPECT_TRUE(a_third->post(PeerMessage::kGrant, {}).is_ok());  // the peer has no third
+  streams.a.send(RawFrame{make_header(FrameType::kGo, 9)});
   ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 1; })) << streams.b.status().to_string();
-  using Messages = std::vector<std::pair<FrameType, Bytes>>;
-  EXPECT_EQ(first.messages, (Messages{{FrameType::kGrant, pattern(5, 1)}}));
-  EXPECT_EQ(second.messages, (Messages{{FrameType::kSubmitted, pattern(kMaxPeerMessageBytes, 2)}}));
+  using Messages = std::vector<std::pair<PeerMessage, Bytes>>;
+  EXPECT_EQ(first.messages, (Messages{{PeerMessage::kGrant, pattern(5, 1)}}));
+  EXPECT_EQ(second.messages, (Messages{{PeerMessage::kSubmitted, pattern(kMaxPeerMessageBytes, 2)}}));
 
   // Nobody listens any more, then the flow is gone.
   b_first->deliver_to(nullptr);
   b_second.reset();
-  EXPECT_TRUE(a_first->post(FrameType::kGrant, {}).is_ok());
-  EXPECT_TRUE(a_second->post(FrameType::kGrant, {}).is_ok());
-  streams.a.send(RawFrame{make_header(ControlType::kGo, 10)});
+  EXPECT_TRUE(a_first->post(PeerMessage::kGrant, {}).is_ok());
+  EXPECT_TRUE(a_second->post(PeerMessage::kGrant, {}).is_ok());
+  streams.a.send(RawFrame{make_header(FrameType::kGo, 10)});
   ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 2; }));
   EXPECT_EQ(first.messages.size() + second.messages.size(), 2u);
 }
@@ -148,21 +148,7 @@ TEST(ControlStream, FlowsTellHowTheStreamIs) {
   EXPECT_TRUE(flow->pump().value());
   streams.a.fail(Status(Code::kPeerGone, "test", "gone"));
   EXPECT_EQ(flow->pump().status().detail(), "gone");
-  EXPECT_EQ(flow->post(FrameType::kGrant, {}).detail(), "gone");
-}
-
-TEST(ControlStream, PeerMessagesOfOtherTypesBreakIt) {
-  for (const uint64_t type : {uint64_t{0}, static_cast<uint64_t>(FrameType::kFinish),
-                              static_cast<uint64_t>(FrameType::kDelivered) + 1, uint64_t{0x10006}}) {
-    Streams streams(unix_pair());
-    PeerRecorder recorder;
-    const auto flow = streams.b.open_flow();
-    flow->deliver_to(&recorder);
-    streams.a.send(RawFrame{make_header(ControlType::kPeer, 0, type)});
-    streams.step();
-    EXPECT_EQ(streams.b.status().code(), Code::kProtocol) << type;
-    EXPECT_TRUE(recorder.messages.empty() && streams.at_b.frames.empty());
-  }
+  EXPECT_EQ(flow->post(PeerMessage::kGrant, {}).detail(), "gone");
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ constexpr size_t kSmallBuffer = 64 * 1024;
 TEST(ControlStreamEnds, TheSinksErrorBreaksItForGood) {
   Streams streams(unix_pair());
   send_some(streams.a);
-  streams.at_b.then = [](const ControlHeader& header) {
+  streams.at_b.then = [](const FrameHeader& header) {
     return header.operation == 2 ? Status(Code::kMismatch, "test", "the second") : Status::ok();
   };
   ASSERT_TRUE(streams.run_until([&] { return !streams.b.status().is_ok(); }));
@@ -38,7 +38,7 @@ TEST(ControlStreamEnds, TheSinkMayFailTheStream) {
   Streams streams(unix_pair());
   send_some(streams.a);
   send_some(streams.b);
-  streams.at_b.then = [&](const ControlHeader&) {
+  streams.at_b.then = [&](const FrameHeader&) {
     streams.b.fail(Status(Code::kCancelled, "test", "enough"));
     return Status::ok();
   };
@@ -50,18 +50,18 @@ TEST(ControlStreamEnds, TheSinkMayFailTheStream) {
 }
 
 TEST(ControlStreamEnds, WhatIsNoFrameBreaksIt) {
-  const auto code_after = [](const std::function<void(ControlHeader&)>& change) {
+  const auto code_after = [](const std::function<void(FrameHeader&)>& change) {
     OneStream one;
-    ControlHeader header = make_header(ControlType::kGo);
+    FrameHeader header = make_header(FrameType::kGo);
     change(header);
     write_raw(one.peer.get(), std::as_bytes(std::span(&header, 1)));
     EXPECT_TRUE(one.receive());
     EXPECT_TRUE(one.recorder.frames.empty());
     return one.stream.status().code();
   };
-  EXPECT_EQ(code_after([](ControlHeader& header) { header.magic = 0x5448; }), Code::kProtocol);
-  EXPECT_EQ(code_after([](ControlHeader& header) { header.payload_bytes = 1; }), Code::kProtocol);
-  EXPECT_EQ(code_after([](ControlHeader& header) { header.version = 9; }), Code::kUnsupported);
+  EXPECT_EQ(code_after([](FrameHeader& header) { header.magic = 0x5448; }), Code::kProtocol);
+  EXPECT_EQ(code_after([](FrameHeader& header) { header.payload_bytes = 1; }), Code::kProtocol);
+  EXPECT_EQ(code_after([](FrameHeader& header) { header.version = 9; }), Code::kUnsupported);
 }
 
 TEST(ControlStreamEnds, APeerThatClosesIsGone) {
@@ -100,7 +100,7 @@ TEST(ControlStreamEnds, WhatThePeerSaidBeforeItLeftIsHeard) {
     ControlStream peer;
     peer.attach(std::move(one.peer));
     const Status reason(Code::kCancelled, "close", "no longer needed");
-    peer.send(RawFrame{make_header(ControlType::kBye, 0, static_cast<uint64_t>(reason.code())),
+    peer.send(RawFrame{make_header(FrameType::kBye, 0, static_cast<uint64_t>(reason.code())),
                        payload_of(DoneFrame{.status = reason})});
     EXPECT_TRUE(peer.flush());
   }
@@ -111,7 +111,7 @@ TEST(ControlStreamEnds, WhatThePeerSaidBeforeItLeftIsHeard) {
   EXPECT_EQ(one.stream.backlog(), 0u) << "frames for nobody are not collected";
   one.receive();
   ASSERT_EQ(one.recorder.frames.size(), 1u);
-  EXPECT_EQ(one.recorder.frames[0].header.type, static_cast<uint8_t>(ControlType::kBye));
+  EXPECT_EQ(one.recorder.frames[0].header.type, static_cast<uint8_t>(FrameType::kBye));
   one.receive();
   EXPECT_EQ(one.stream.status().code(), Code::kPeerGone);
 }
@@ -135,9 +135,9 @@ TEST(ControlStreamEnds, APeerThatDoesNotReadIsBounded) {
   const Bytes payload(512 * 1024);
   size_t frames = 0;
   while (stream.status().is_ok() && frames < 1000) {
-    stream.send(RawFrame{make_header(ControlType::kSend), payload});
+    stream.send(RawFrame{make_header(FrameType::kSend), payload});
     stream.flush();
-    EXPECT_LE(stream.backlog(), kMaxBacklogBytes + payload.size() + sizeof(ControlHeader));
+    EXPECT_LE(stream.backlog(), kMaxBacklogBytes + payload.size() + sizeof(FrameHeader));
     ++frames;
   }
   EXPECT_EQ(stream.status().code(), Code::kExhausted);
@@ -153,7 +153,7 @@ TEST(ControlStreamEnds, AnIdleStreamHoldsNoMemory) {
   EXPECT_EQ(held(), 0u);
   const auto move = [&](size_t payload_bytes) {
     const size_t frames = streams.at_b.frames.size();
-    streams.a.send(RawFrame{make_header(ControlType::kSend), Bytes(payload_bytes)});
+    streams.a.send(RawFrame{make_header(FrameType::kSend), Bytes(payload_bytes)});
     EXPECT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() > frames; }));
   };
   const auto check = [&] {
@@ -182,11 +182,11 @@ TEST(ControlStreamEnds, ABusyStreamGivesTheRoomOfALongFrameBack) {
   Streams streams(unix_pair());
   const auto move = [&](size_t payload_bytes) {
     const size_t frames = streams.at_b.frames.size();
-    streams.a.send(RawFrame{make_header(ControlType::kSend), Bytes(payload_bytes)});
+    streams.a.send(RawFrame{make_header(FrameType::kSend), Bytes(payload_bytes)});
     EXPECT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() > frames; }));
   };
-  move(kMaxControlPayloadBytes);
-  EXPECT_EQ(streams.b.buffer_bytes(), sizeof(ControlHeader) + kMaxControlPayloadBytes);
+  move(kMaxPayloadBytes);
+  EXPECT_EQ(streams.b.buffer_bytes(), sizeof(FrameHeader) + kMaxPayloadBytes);
   streams.b.check_alive(std::chrono::seconds(2));
   for (int i = 0; i < 20; ++i) move(200 * 1024);
   streams.b.check_alive(std::chrono::seconds(2));
@@ -196,12 +196,36 @@ TEST(ControlStreamEnds, ABusyStreamGivesTheRoomOfALongFrameBack) {
 
 TEST(ControlStreamEnds, AnotherVersionIsNamed) {
   OneStream one;
-  ControlHeader header = make_header(ControlType::kBye);
+  FrameHeader header = make_header(FrameType::kBye);
   header.version = 1;
   write_raw(one.peer.get(), std::as_bytes(std::span(&header, 1)));
   const Status end = one.end();
   EXPECT_EQ(end.code(), Code::kUnsupported);
-  EXPECT_EQ(end.detail(), "the peer speaks control version 1, this build speaks 6");
+  EXPECT_EQ(end.detail(), "the peer speaks version 1 of the protocol, this build speaks 8");
+}
+
+TEST(ControlStreamEnds, WhatTheSetUpHasReadIsTakenAtOnce) {
+  const Bytes longest(kMaxSetUpPayloadBytes);
+  for (const size_t payload : {size_t{0}, longest.size()}) {
+    const RawFrame frame{make_header(payload == 0 ? FrameType::kGo : FrameType::kParameters, 9), std::span(longest).first(payload)};
+    Bytes bytes;
+    encode(frame, bytes);
+    for (const size_t begun : {bytes.size(), bytes.size() - 1, bytes.size() / 2}) {
+      auto [ours, peer] = unix_pair();
+      Recorder recorder;
+      ControlStream stream;
+      stream.attach(std::move(ours), std::span(bytes).first(begun));
+      EXPECT_TRUE(stream.has_arrived());
+      EXPECT_FALSE(stream.receive(recorder, false)) << "no new byte has come";
+      EXPECT_FALSE(stream.has_arrived());
+      EXPECT_EQ(recorder.frames.size(), begun == bytes.size() ? 1u : 0u);
+      write_raw(peer.get(), std::span(bytes).subspan(begun));
+      stream.receive(recorder);
+      ASSERT_EQ(recorder.frames.size(), 1u);
+      EXPECT_EQ(recorder.frames.front().header.operation, 9u);
+      EXPECT_EQ(recorder.frames.front().payload.size(), payload);
+    }
+  }
 }
 
 TEST(ControlStreamEnds, ABufferThatHoldsPartOfAFrameStays) {

@@ -50,7 +50,7 @@ TEST_F(ControlStreamShared, FramesGoBothWaysInOrder) {
 TEST_F(ControlStreamShared, AFrameLongerThanARingArrivesAmongShortOnes) {
   const Bytes payload = pattern(kMaxNotifyTextBytes, 5);
   send_some(a_);
-  a_.send(RawFrame{make_header(ControlType::kNotify, 9), payload});
+  a_.send(RawFrame{make_header(FrameType::kNotify, 9), payload});
   send_some(a_);
   ASSERT_TRUE(run_until([&] { return at_b_.frames.size() == 9; }));
   EXPECT_EQ(at_b_.frames[4].payload, payload);
@@ -79,7 +79,7 @@ TEST_F(ControlStreamShared, WhatThePeerSaidBeforeItFailedIsHeard) {
 
 TEST_F(ControlStreamShared, AProcessThatDiesInAFrameIsGone) {
   const Bytes payload = pattern(kMaxNotifyTextBytes, 5);
-  a_.send(RawFrame{make_header(ControlType::kNotify, 9), payload});
+  a_.send(RawFrame{make_header(FrameType::kNotify, 9), payload});
   a_.flush();
   pair_.sockets.a.reset();
   EXPECT_TRUE(wait_until([&] {
@@ -112,14 +112,14 @@ TEST_F(ControlStreamShared, CountersThatDoNotAddUpBreakIt) {
 }
 
 TEST_F(ControlStreamShared, WhatIsNoFrameBreaksIt) {
-  pair_.forth->written = sizeof(ControlHeader);
+  pair_.forth->written = sizeof(FrameHeader);
   EXPECT_EQ(end_of_b().code(), Code::kProtocol);
 }
 
 TEST_F(ControlStreamShared, APeerThatDoesNotReadIsBounded) {
   const Bytes payload = pattern(1 << 20, 1);
   for (int i = 0; i < 80 && a_.status().is_ok(); ++i) {
-    a_.send(RawFrame{make_header(ControlType::kNotify, 1), payload});
+    a_.send(RawFrame{make_header(FrameType::kNotify, 1), payload});
     a_.flush();
   }
   EXPECT_EQ(a_.status().code(), Code::kExhausted) << a_.status().to_string();

@@ -67,7 +67,7 @@ struct Victim {
     }
   }
   /// A write or read of memory that is advertised to it.
-  void ask(ControlType type, Memory& memory) {
+  void ask(FrameType type, Memory& memory) {
     OperationPayload payload;
     payload.ranges = {{endpoint->advertise(conn, memory.whole()).value().id, 0, kBulkBytes}};
     peer->say(type, 5, 0, kBulkBytes, Packing::kWhole, &payload);
@@ -81,10 +81,10 @@ struct Victim {
 TEST(EndpointBounds, B2_SendsWithNotificationsAreBounded) {
   for (const size_t text_bytes : {kTextBytes, size_t{kMaxNotifyTextBytes}}) {
     const OperationPayload payload = with_notification(text_bytes);
-    for (const ControlType type : {ControlType::kSend, ControlType::kSendData}) {
+    for (const FrameType type : {FrameType::kSend, FrameType::kSendData}) {
       Victim victim;
       victim.says_until_the_end(30000, [&](uint64_t i) {
-        victim.peer->say(type, i, i, type == ControlType::kSend ? kBulkBytes : 0, Packing::kWhole, &payload);
+        victim.peer->say(type, i, i, type == FrameType::kSend ? kBulkBytes : 0, Packing::kWhole, &payload);
         // Else this end, and not the victim, would hold most of it.
         EXPECT_TRUE(wait_until([&] { return victim.peer->backlog() < kMiB || !victim.peer->goes_on(); }));
       });
@@ -99,7 +99,7 @@ TEST(EndpointBounds, B9_ServedReadsOfManyRangesAreBounded) {
   OperationPayload payload;
   for (size_t i = 0; i < kMaxWireRanges; ++i) payload.ranges.push_back({slot.id, i, 2});
   victim.says_until_the_end(
-      500, [&](uint64_t i) { victim.peer->say(ControlType::kRead, i, 0, 2 * kMaxWireRanges, Packing::kWhole, &payload); });
+      500, [&](uint64_t i) { victim.peer->say(FrameType::kRead, i, 0, 2 * kMaxWireRanges, Packing::kWhole, &payload); });
 }
 
 // Sends that were given up before they were announced have no part of a window.
@@ -107,14 +107,14 @@ TEST(EndpointBounds, B9_PlacesOfSendsThatWereGivenUpAreBounded) {
   Victim victim;
   const size_t before = resident_bytes();
   for (uint64_t i = 0; i < 300000; ++i) {
-    victim.peer->say(ControlType::kCancel, i, i);
+    victim.peer->say(FrameType::kCancel, i, i);
     if (i % 100 == 0 && !victim.peer->goes_on()) break;
   }
   EXPECT_TRUE(victim.peer->goes_on()) << "one after the other: that is what a peer does that has been told to hurry";
   if (!kIsChecked) {
     EXPECT_LT(growth_since(before), 16 * kMiB);
   }
-  victim.says_until_the_end(300000, [&](uint64_t i) { victim.peer->say(ControlType::kCancel, i, 1'000'000 + 2 * i); });
+  victim.says_until_the_end(300000, [&](uint64_t i) { victim.peer->say(FrameType::kCancel, i, 1'000'000 + 2 * i); });
 }
 
 /// Two endpoints of ours, connected.
@@ -283,7 +283,7 @@ TEST(EndpointBounds, B13_DeregisterEndsReadsThatAreNeverTaken) {
     config.progress_thread = with_thread;
     Victim victim(config);
     Memory memory(*victim.endpoint, kBulkBytes);
-    victim.ask(ControlType::kRead, memory);
+    victim.ask(FrameType::kRead, memory);
     ASSERT_TRUE(wait_until([&] {
       if (!with_thread) (void)victim.endpoint->progress();
       return victim.endpoint->flight_record().find(" 1 reads of the peer") != std::string::npos;
@@ -297,8 +297,8 @@ TEST(EndpointBounds, B13_DeregisterEndsWritesThatNeverCome) {
   config.operation_timeout = std::chrono::milliseconds(300);
   Victim victim(config);
   Memory memory(*victim.endpoint, kBulkBytes);
-  victim.ask(ControlType::kWrite, memory);
-  ASSERT_TRUE(victim.peer->hear(ControlType::kGo).has_value());
+  victim.ask(FrameType::kWrite, memory);
+  ASSERT_TRUE(victim.peer->hear(FrameType::kGo).has_value());
   expect_let_go(victim, memory);
 }
 
@@ -366,8 +366,8 @@ TEST(EndpointBounds, B2_WantOfMemoryEndsTheConnectionAlone) {
   for (uint64_t i = 0; i < 2600; ++i) {
     for (const auto& peer : peers) {
       if (!peer->goes_on()) continue;
-      peer->say(ControlType::kSend, i, i, kBulkBytes, Packing::kWhole, &payload);
-      if (i < 220) peer->say(ControlType::kSendData, i, 100'000 + i, 0, Packing::kWhole, &payload);
+      peer->say(FrameType::kSend, i, i, kBulkBytes, Packing::kWhole, &payload);
+      if (i < 220) peer->say(FrameType::kSendData, i, 100'000 + i, 0, Packing::kWhole, &payload);
     }
   }
   const auto ended = [&] { return std::count_if(peers.begin(), peers.end(), [](const auto& peer) { return !peer->goes_on(); }); };

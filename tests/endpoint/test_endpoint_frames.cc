@@ -27,34 +27,34 @@ Bytes text_bytes(std::string_view text) {
 }
 
 TEST(EndpointFrames, HeadersAreChecked) {
-  for (uint8_t type = 1; type <= kLastControlType; ++type) {
-    EXPECT_TRUE(check_header(make_header(static_cast<ControlType>(type))).is_ok());
-    EXPECT_NE(name_of(static_cast<ControlType>(type)), "unknown");
+  for (uint8_t type = 1; type <= kLastFrameType; ++type) {
+    EXPECT_TRUE(check_header(make_header(static_cast<FrameType>(type))).is_ok());
+    EXPECT_NE(name_of(static_cast<FrameType>(type)), "unknown");
   }
-  const auto code_with = [](const std::function<void(ControlHeader&)>& change) {
-    ControlHeader header = make_header(ControlType::kSend, 1, 2, 3, Packing::kPacked);
+  const auto code_with = [](const std::function<void(FrameHeader&)>& change) {
+    FrameHeader header = make_header(FrameType::kSend, 1, 2, 3, Packing::kPacked);
     change(header);
     return check_header(header).code();
   };
-  EXPECT_EQ(code_with([](ControlHeader&) {}), Code::kOk);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.magic = 0x4359; }), Code::kProtocol);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.type = 0; }), Code::kProtocol);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.type = kLastControlType + 1; }), Code::kProtocol);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.type = 255; }), Code::kProtocol);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.packing = 3; }), Code::kProtocol);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.way = 31; }), Code::kOk);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.way = 32; }), Code::kProtocol);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.flags = 0xffff, h.checksum = 9; }), Code::kOk);
-  EXPECT_EQ(code_with([](ControlHeader& h) { h.operation = h.value = h.bytes = kMost; }), Code::kOk);
+  EXPECT_EQ(code_with([](FrameHeader&) {}), Code::kOk);
+  EXPECT_EQ(code_with([](FrameHeader& h) { h.magic = 0x4359; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](FrameHeader& h) { h.type = 0; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](FrameHeader& h) { h.type = kLastFrameType + 1; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](FrameHeader& h) { h.type = 255; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](FrameHeader& h) { h.packing = 3; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](FrameHeader& h) { h.way = 31; }), Code::kOk);
+  EXPECT_EQ(code_with([](FrameHeader& h) { h.way = 32; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](FrameHeader& h) { h.flags = 0xffff, h.reserved = 9; }), Code::kOk);
+  EXPECT_EQ(code_with([](FrameHeader& h) { h.operation = h.value = h.bytes = kMost; }), Code::kOk);
 }
 
 TEST(EndpointFrames, OtherVersionsAreNamed) {
-  for (const int version : {0, 1, kControlVersion - 1, kControlVersion + 1, 255}) {
-    ControlHeader header = make_header(ControlType::kSend);
+  for (const int version : {0, 1, kProtocolVersion - 1, kProtocolVersion + 1, 255}) {
+    FrameHeader header = make_header(FrameType::kSend);
     header.version = static_cast<uint8_t>(version);
     const Status status = check_header(header);
     EXPECT_EQ(status.code(), Code::kUnsupported) << version;
-    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 6"));
+    EXPECT_EQ(status.detail(), concat("the peer speaks version ", version, " of the protocol, this build speaks 8"));
   }
 }
 
@@ -84,20 +84,22 @@ TEST(EndpointFrames, OffersAreCheckedAndFound) {
 }
 
 TEST(EndpointFrames, PayloadsAreNoLongerThanTheirType) {
-  const std::vector<std::pair<ControlType, uint32_t>> longest = {
-      {ControlType::kSend, 2097152},     {ControlType::kSendData, 2097152},
-      {ControlType::kWrite, 2097152},    {ControlType::kWriteData, 2097152},
-      {ControlType::kRead, 2097152},     {ControlType::kReadData, 65536},
-      {ControlType::kReady, 393472},     {ControlType::kGo, 0},
-      {ControlType::kDone, 1024},        {ControlType::kCancel, 0},
-      {ControlType::kCredit, 0},         {ControlType::kNotify, 4 + 256 + 1048576},
-      {ControlType::kPeer, 512},         {ControlType::kBye, 1024},
-      {ControlType::kLane, 4096},        {ControlType::kBegin, 0},
-      {ControlType::kPosted, 0},
+  const std::vector<std::pair<FrameType, uint32_t>> longest = {
+      {FrameType::kSend, 2097152},     {FrameType::kSendData, 2097152},
+      {FrameType::kWrite, 2097152},    {FrameType::kWriteData, 2097152},
+      {FrameType::kRead, 2097152},     {FrameType::kReadData, 65536},
+      {FrameType::kReady, 393472},     {FrameType::kGo, 0},
+      {FrameType::kDone, 1024},        {FrameType::kCancel, 0},
+      {FrameType::kCredit, 0},         {FrameType::kNotify, 4 + 256 + 1048576},
+      {FrameType::kBye, 1024},         {FrameType::kHello, 65536},
+      {FrameType::kParameters, 65536}, {FrameType::kHandles, 65536},
+      {FrameType::kBarrier, 0},        {FrameType::kFinish, 1024},
+      {FrameType::kLane, 4096},        {FrameType::kBegin, 0},
+      {FrameType::kPosted, 0},
   };
-  EXPECT_EQ(longest.size(), size_t{kLastControlType});
+  EXPECT_EQ(longest.size(), size_t{kLastFrameType});
   for (const auto& [type, bytes] : longest) {
-    ControlHeader header = make_header(type);
+    FrameHeader header = make_header(type);
     header.payload_bytes = bytes;
     EXPECT_TRUE(check_header(header).is_ok()) << name_of(type);
     for (const uint32_t more : {bytes + 1, 0xffffffffu}) {
@@ -109,7 +111,7 @@ TEST(EndpointFrames, PayloadsAreNoLongerThanTheirType) {
 
 Status read_done(uint64_t code, const Bytes& text) {
   DoneFrame frame;
-  EXPECT_TRUE(decode(make_header(ControlType::kDone, 7, code), text, frame).is_ok());
+  EXPECT_TRUE(decode(make_header(FrameType::kDone, 7, code), text, frame).is_ok());
   EXPECT_EQ(frame.operation, 7u);
   return frame.status;
 }
@@ -141,7 +143,7 @@ TEST(EndpointFrames, NotificationsComeBack) {
            {"a", "b"}, {"", ""}, {"name", ""}, {"", "text"}, {longest_name, longest_text}}) {
     const Bytes payload = payload_of(NotifyFrame{.notify = {name, text}});
     NotifyFrame read{.notify = {"before", "before"}};
-    ASSERT_TRUE(decode(make_header(ControlType::kNotify), payload, read).is_ok());
+    ASSERT_TRUE(decode(make_header(FrameType::kNotify), payload, read).is_ok());
     EXPECT_EQ(read.notify.name, name);
     EXPECT_EQ(read.notify.text, text);
   }
@@ -150,7 +152,7 @@ TEST(EndpointFrames, NotificationsComeBack) {
 TEST(EndpointFrames, NotificationsThatDoNotAddUpAreRefused) {
   const auto refused = [](const Bytes& payload) {
     NotifyFrame frame{.notify = {"before", "before"}};
-    return decode(make_header(ControlType::kNotify), payload, frame).code() == Code::kProtocol && frame.notify.name == "before" &&
+    return decode(make_header(FrameType::kNotify), payload, frame).code() == Code::kProtocol && frame.notify.name == "before" &&
            frame.notify.text == "before";
   };
   const Bytes whole = payload_of(NotifyFrame{.notify = {"name", ""}});

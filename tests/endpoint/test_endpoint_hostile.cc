@@ -38,12 +38,12 @@ class EndpointHostile : public HostilePeerTest {
     const std::vector<std::byte> bytes(8, std::byte{0x5a});
     OperationPayload payload;
     payload.data = bytes;
-    peer_->say(ControlType::kSendData, 900, receives_++, 8, Packing::kWhole, &payload);
+    peer_->say(FrameType::kSendData, 900, receives_++, 8, Packing::kWhole, &payload);
     const Status status = endpoint_->wait(received, kCallTime);
     EXPECT_TRUE(status.is_ok()) << status.to_string();
     EXPECT_EQ(memory_.bytes()[7], std::byte{0x5a});
     EXPECT_TRUE(endpoint_->wait(start_send(8), kCallTime).is_ok());
-    EXPECT_TRUE(peer_->hear(ControlType::kSendData).has_value());
+    EXPECT_TRUE(peer_->hear(FrameType::kSendData).has_value());
     EXPECT_TRUE(alive());
   }
 
@@ -55,10 +55,10 @@ class EndpointHostile : public HostilePeerTest {
 TEST_F(EndpointHostile, ADoneForAnOperationOfAnotherConnection) {
   const LocalRange range = memory_.range(0, kBulk);
   const OperationId other = endpoint_->recv_async(to_good_, {&range, 1}).value();
-  peer_->say(ControlType::kDone, static_cast<uint64_t>(other), static_cast<uint64_t>(Code::kCancelled));
-  peer_->say(ControlType::kCancel, static_cast<uint64_t>(other), 1'000'000, 1);
-  peer_->say(ControlType::kReady, static_cast<uint64_t>(other));
-  ASSERT_TRUE(peer_->hear(ControlType::kCancel).has_value());
+  peer_->say(FrameType::kDone, static_cast<uint64_t>(other), static_cast<uint64_t>(Code::kCancelled));
+  peer_->say(FrameType::kCancel, static_cast<uint64_t>(other), 1'000'000, 1);
+  peer_->say(FrameType::kReady, static_cast<uint64_t>(other));
+  ASSERT_TRUE(peer_->hear(FrameType::kCancel).has_value());
   EXPECT_EQ(endpoint_->poll(other).state, OperationState::kPending);
   expect_alive();
   Memory source(*good_, kBulk);
@@ -76,12 +76,12 @@ TEST_F(EndpointHostile, SlotsThatAreNone) {
   for (const WireRange& forged :
        {WireRange{{}, 0, 8}, WireRange{{real.high, real.low + 1}, 0, 8}, WireRange{{real.high ^ 1, real.low}, 0, 8},
         WireRange{real, 4089, 8}, WireRange{real, uint64_t{1} << 63, 8}, WireRange{others, 0, 8}}) {
-    for (const ControlType type : {ControlType::kRead, ControlType::kWrite, ControlType::kWriteData}) {
+    for (const FrameType type : {FrameType::kRead, FrameType::kWrite, FrameType::kWriteData}) {
       OperationPayload payload;
       payload.ranges = {forged};
-      if (type == ControlType::kWriteData) payload.data = bytes;
+      if (type == FrameType::kWriteData) payload.data = bytes;
       peer_->say(type, 5, 0, 8, Packing::kWhole, &payload);
-      const auto answer = peer_->hear(ControlType::kDone);
+      const auto answer = peer_->hear(FrameType::kDone);
       ASSERT_TRUE(answer.has_value());
       EXPECT_NE(answer->value, 0u);
     }
@@ -93,7 +93,7 @@ TEST_F(EndpointHostile, SlotsThatAreNone) {
 TEST_F(EndpointHostile, ASendLargerThanMemory) {
   const OperationId receive = start_recv(8);
   OperationPayload payload;
-  peer_->say(ControlType::kSend, 1, receives_++, uint64_t{1} << 60, Packing::kWhole, &payload);
+  peer_->say(FrameType::kSend, 1, receives_++, uint64_t{1} << 60, Packing::kWhole, &payload);
   const Status status = endpoint_->wait(receive, kCallTime);
   EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
   expect_alive();
@@ -102,21 +102,21 @@ TEST_F(EndpointHostile, ASendLargerThanMemory) {
 TEST_F(EndpointHostile, CancelOfEverything) {
   std::vector<OperationId> receives;
   for (int i = 0; i < 10; ++i) receives.push_back(start_recv(8));
-  for (uint64_t sequence = 0; sequence < 1000; ++sequence) peer_->say(ControlType::kCancel, 1, sequence);
+  for (uint64_t sequence = 0; sequence < 1000; ++sequence) peer_->say(FrameType::kCancel, 1, sequence);
   for (const OperationId id : receives) EXPECT_EQ(endpoint_->wait(id, kCallTime).code(), Code::kCancelled);
   EXPECT_EQ(endpoint_->wait(start_recv(8), kCallTime).code(), Code::kCancelled);
   EXPECT_TRUE(alive());
-  peer_->say(ControlType::kCancel, 1, 500);
+  peer_->say(FrameType::kCancel, 1, 500);
   expect_ended({});
 }
 
 TEST_F(EndpointHostile, DataAfterTheEnd) {
   const OperationId receive = start_recv(kBulk);
   const OperationId send = start_send(kBulk);
-  ASSERT_TRUE(peer_->hear(ControlType::kSend).has_value());
-  peer_->say(ControlType::kBye);
+  ASSERT_TRUE(peer_->hear(FrameType::kSend).has_value());
+  peer_->say(FrameType::kBye);
   OperationPayload payload;
-  for (uint64_t i = 0; i < 100; ++i) peer_->say(ControlType::kSend, i, 10 + i, kBulk, Packing::kWhole, &payload);
+  for (uint64_t i = 0; i < 100; ++i) peer_->say(FrameType::kSend, i, 10 + i, kBulk, Packing::kWhole, &payload);
   expect_ended({receive, send}, Code::kPeerGone);
 }
 
@@ -126,7 +126,7 @@ TEST_F(EndpointHostile, MoreInlineDataThanTheWindow) {
   OperationPayload payload;
   payload.data = bytes;
   for (uint64_t i = 0; i <= kInlineWindowBytes / window_cost(kMaxInlineBytes); ++i)
-    peer_->say(ControlType::kSendData, 1, 1000 + i, bytes.size(), Packing::kWhole, &payload);
+    peer_->say(FrameType::kSendData, 1, 1000 + i, bytes.size(), Packing::kWhole, &payload);
   EXPECT_TRUE(peer_->hears_the_end()) << "as soon as all of it has left";
   expect_ended({});
 }
@@ -134,7 +134,7 @@ TEST_F(EndpointHostile, MoreInlineDataThanTheWindow) {
 TEST_F(EndpointHostile, WhatIsNoFrame) {
   const OperationId receive = start_recv(8);
   ASSERT_TRUE(wait_until([&] { return stats_of(*endpoint_, conn_).operations_pending == 1; }));
-  ControlHeader header = make_header(ControlType::kSend);
+  FrameHeader header = make_header(FrameType::kSend);
   header.magic = 0x1234;
   peer_->say_raw(header, {});
   expect_ended({receive});
@@ -146,8 +146,8 @@ TEST_F(EndpointHostile, AWriteThatNeverComes) {
   const RemoteSlot slot = endpoint_->advertise(conn_, target.whole()).value();
   OperationPayload payload;
   payload.ranges = {{slot.id, 0, kBulk}};
-  peer_->say(ControlType::kWrite, 3, 0, kBulk, Packing::kWhole, &payload);
-  ASSERT_TRUE(peer_->hear(ControlType::kGo).has_value());
+  peer_->say(FrameType::kWrite, 3, 0, kBulk, Packing::kWhole, &payload);
+  ASSERT_TRUE(peer_->hear(FrameType::kGo).has_value());
   peer_.reset();
   EXPECT_TRUE(wait_until([&] { return !alive(); }));
 }

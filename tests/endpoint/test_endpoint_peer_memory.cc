@@ -34,23 +34,23 @@ class Hoarder {
   explicit Hoarder(uint16_t port) : peer_(port) { room_.fill(kSmallWindowBytes); }
   /// @return false when it has no room any more
   bool hoard() {
-    for (uint64_t window = 0; window < kWindows; ++window) peer_.say(ControlType::kCredit, window);
+    for (uint64_t window = 0; window < kWindows; ++window) peer_.say(FrameType::kCredit, window);
     for (const auto& frame : peer_.take()) {
-      if (frame.header.type == static_cast<uint8_t>(ControlType::kCredit)) room_[frame.header.operation] += frame.header.bytes;
+      if (frame.header.type == static_cast<uint8_t>(FrameType::kCredit)) room_[frame.header.operation] += frame.header.bytes;
     }
     const std::vector<std::byte> bytes(Peer::kInlineBytes);
     OperationPayload data, offer;
     data.data = bytes;
     offer.has_notify = true;
     offer.notify_text = std::string(4096, 't');
-    bool any = say(Window::kSends, window_cost(bytes.size()), ControlType::kSendData, bytes.size(), data);
-    any |= say(Window::kSendOffers, window_cost(Window::kSendOffers, 0, 0, 0, 4096), ControlType::kSend, 100'000, offer);
+    bool any = say(Window::kSends, window_cost(bytes.size()), FrameType::kSendData, bytes.size(), data);
+    any |= say(Window::kSendOffers, window_cost(Window::kSendOffers, 0, 0, 0, 4096), FrameType::kSend, 100'000, offer);
     return any;
   }
   bool alive() { return !peer_.has_ended(); }
 
  private:
-  bool say(Window window, uint64_t cost, ControlType type, uint64_t bytes, const OperationPayload& payload) {
+  bool say(Window window, uint64_t cost, FrameType type, uint64_t bytes, const OperationPayload& payload) {
     uint64_t& room = room_[static_cast<size_t>(window)];
     const bool any = room >= cost;
     for (; room >= cost; room -= cost, ++next_) peer_.say(type, next_, next_, bytes, Packing::kWhole, &payload);

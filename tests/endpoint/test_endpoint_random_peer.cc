@@ -73,7 +73,7 @@ class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithPar
     side.poll = [&](uint64_t number) { return endpoint_->poll(OperationId{number}); };
     side.cancel = [&](uint64_t number) { EXPECT_TRUE(endpoint_->cancel(OperationId{number}).is_ok()); };
     side.take_notifications = [&] { return endpoint_->get_notifs().size(); };
-    side.say = [&](const ControlHeader& header, std::span<const std::byte> payload) { peer_->say_raw(header, payload); };
+    side.say = [&](const FrameHeader& header, std::span<const std::byte> payload) { peer_->say_raw(header, payload); };
     side.settle = [&] { return settle(side.little); };
     side.alive = [&] { return alive(); };
     std::optional<PeersLanes> lanes;
@@ -95,12 +95,12 @@ class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithPar
     for (int i = 0; i < 2 && peer_; ++i) {
       OperationPayload payload;
       payload.ranges = {{slot, 0, 1}};
-      peer_->say(ControlType::kRead, ++questions_, 0, 1, Packing::kWhole, &payload);
+      peer_->say(FrameType::kRead, ++questions_, 0, 1, Packing::kWhole, &payload);
       bool answered = false;
       EXPECT_TRUE(wait_until([&] {
         for (Recorder::Frame& frame : peer_->take()) {
           const bool is_answer =
-              frame.header.type == static_cast<uint8_t>(ControlType::kReadData) && frame.header.operation == questions_;
+              frame.header.type == static_cast<uint8_t>(FrameType::kReadData) && frame.header.operation == questions_;
           answered |= is_answer;
           if (!is_answer) frames.push_back(std::move(frame));
         }
@@ -129,20 +129,21 @@ class Anything {
       : random_(seed), operations_(std::move(operations)), slots_(std::move(slots)) {}
 
   void say_one(Peer& peer) {
-    const auto type = static_cast<ControlType>(1 + random_() % kLastControlType);
+    const auto type = static_cast<FrameType>(1 + random_() % kLastFrameType);
     const auto packing = static_cast<Packing>(likely() ? 0 : random_() % 3);
-    if (type == ControlType::kBye && random_() % 64 != 0) return;  // little comes after it
-    const bool with_data = type == ControlType::kSendData || type == ControlType::kWriteData || type == ControlType::kReadData;
+    // Little comes after them.
+    if ((type == FrameType::kBye || is_of_set_up(type)) && random_() % 64 != 0) return;
+    const bool with_data = type == FrameType::kSendData || type == FrameType::kWriteData || type == FrameType::kReadData;
     const uint64_t operation = this->operation(), bytes = with_data ? this->bytes() % kMaxInlineBytes : this->bytes();
     const std::vector<std::byte> data(with_data ? bytes : 0, std::byte{0xdd});
-    if (type == ControlType::kPeer) return say_to_pipeline(peer);
-    if (type == ControlType::kNotify) return peer.say_raw(make_header(type), payload_of(NotifyFrame{.notify = {"name", "text"}}));
-    if (type > ControlType::kRead) return peer.say_raw(make_header(type, operation, random_() % 6, bytes, packing), data);
+    if (type == FrameType::kLane && likely()) return say_to_pipeline(peer);
+    if (type == FrameType::kNotify) return peer.say_raw(make_header(type), payload_of(NotifyFrame{.notify = {"name", "text"}}));
+    if (is_of_set_up(type) || type > FrameType::kRead) return peer.say_raw(make_header(type, operation, random_() % 6, bytes, packing), data);
     OperationPayload payload;
     payload.data = data;
-    payload.has_notify = type != ControlType::kRead && random_() % 8 == 0;
-    if (type == ControlType::kSend && packing == Packing::kRanges) payload.lengths = {bytes - bytes / 2, bytes / 2};
-    if (type != ControlType::kSend && type != ControlType::kSendData)
+    payload.has_notify = type != FrameType::kRead && random_() % 8 == 0;
+    if (type == FrameType::kSend && packing == Packing::kRanges) payload.lengths = {bytes - bytes / 2, bytes / 2};
+    if (type != FrameType::kSend && type != FrameType::kSendData)
       payload.ranges = ranges(bytes, packing == Packing::kWhole ? 1 : 1 + random_() % 3);
     peer.say(type, operation, random_() % 6, bytes, packing, &payload);
   }
@@ -166,7 +167,7 @@ class Anything {
   void say_to_pipeline(Peer& peer) {
     std::vector<std::byte> payload(random_() % 2 == 0 ? 8 : random_() % kMaxPeerMessageBytes);
     for (std::byte& byte : payload) byte = static_cast<std::byte>(random_() % 4);
-    peer.say_raw(make_header(ControlType::kPeer, random_() % 3, random_() % 20), payload);
+    peer.say_raw(make_header(FrameType::kLane, random_() % 3, random_() % 10), payload);
   }
 
   std::mt19937_64 random_;

@@ -79,7 +79,7 @@ struct SilentPort {
 
 Parameters identity(const char* role) {
   const auto parts = make_default_parts(loopback_config());
-  return {{"endpoint version", "7"}, {"role", role},
+  return {{"role", role},
           {"instance", "77"},        {"gpu", "0"},
           {"wanted gpu", "-1"},      {"wanted instance", "0"},
           {"inline bytes", "64"},    {"channels", std::to_string(parts->devices.size())}};
@@ -111,8 +111,7 @@ class StallingAcceptor {
     if (!channel.exchange_parameters(identity("accept"), {}, soon()).is_ok()) return;
     std::string names = "a";
     for (size_t i = 1; i < parts_.devices.size(); ++i) names += ",a";
-    const Parameters settings = {{"pipeline version", "5"},
-                                 {"half", "both"},
+    const Parameters settings = {{"half", "both"},
                                  {"chunk bytes", std::to_string(parts_.settings.chunk_bytes)},
                                  {"longest chunk bytes", std::to_string(parts_.settings.longest_chunk_bytes)},
                                  {"nics", names},
@@ -170,7 +169,7 @@ TEST_F(EndpointSetUp, B1_ClientsThatLeaveAMessageAndGoCostNoDescriptors) {
     const std::vector<std::byte> bytes(8);
     OperationPayload payload;
     payload.data = bytes;
-    peer.say(ControlType::kSendData, 1, 0, 8, Packing::kWhole, &payload);
+    peer.say(FrameType::kSendData, 1, 0, 8, Packing::kWhole, &payload);
   };
   come_and_go();
   ASSERT_TRUE(wait_until([&] { return server->stats().connections.size() == 1 && !server->stats().connections[0].alive; }));
@@ -199,7 +198,7 @@ TEST_F(EndpointSetUp, B3_WhatClientsLeaveBehindIsBoundedInBytes) {
   for (int i = 0; i < 30; ++i) {
     Peer peer(port_of(*server));
     for (uint64_t sequence = 0; sequence < 3; ++sequence)
-      peer.say(ControlType::kSendData, sequence, sequence, 0, Packing::kWhole, &payload);
+      peer.say(FrameType::kSendData, sequence, sequence, 0, Packing::kWhole, &payload);
     ASSERT_TRUE(wait_until([&] {
       (void)peer.goes_on();
       const std::vector<ConnectionStats> all = server->stats().connections;

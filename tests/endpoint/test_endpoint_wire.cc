@@ -25,7 +25,7 @@ Bytes bytes_of(std::string_view text) {
 }
 
 struct Sample {
-  ControlHeader header;
+  FrameHeader header;
   OperationPayload payload;
 };
 
@@ -34,30 +34,30 @@ const Bytes& inline_data() {
   return data;
 }
 
-Sample sample(ControlType type, Packing packing = Packing::kWhole) {
+Sample sample(FrameType type, Packing packing = Packing::kWhole) {
   Sample made{.header = make_header(type, 7, 3, 10, packing), .payload = {}};
-  if (type == ControlType::kSend && packing == Packing::kRanges) made.payload.lengths = {3, 0, 7};
-  if (type == ControlType::kWrite || type == ControlType::kWriteData || type == ControlType::kRead) {
+  if (type == FrameType::kSend && packing == Packing::kRanges) made.payload.lengths = {3, 0, 7};
+  if (type == FrameType::kWrite || type == FrameType::kWriteData || type == FrameType::kRead) {
     made.payload.ranges = {{.slot = {10, 11}, .offset = 5, .bytes = 10}};
     if (packing != Packing::kWhole) made.payload.ranges = {{{10, 11}, 5, 4}, {{kHuge, kHuge}, kHuge - 6, 6}};
   }
-  if (type != ControlType::kRead && type != ControlType::kReadData) {
+  if (type != FrameType::kRead && type != FrameType::kReadData) {
     made.payload.has_notify = true;
     made.payload.notify_name = "layer";
     made.payload.notify_text = std::string("is\0ready", 8);
   }
-  if (type == ControlType::kSendData || type == ControlType::kWriteData || type == ControlType::kReadData)
+  if (type == FrameType::kSendData || type == FrameType::kWriteData || type == FrameType::kReadData)
     made.payload.data = inline_data();
   return made;
 }
 
 std::vector<Sample> samples() {
   std::vector<Sample> all;
-  for (const ControlType type : {ControlType::kSend, ControlType::kSendData, ControlType::kWrite, ControlType::kWriteData,
-                                 ControlType::kRead, ControlType::kReadData}) {
+  for (const FrameType type : {FrameType::kSend, FrameType::kSendData, FrameType::kWrite, FrameType::kWriteData,
+                                 FrameType::kRead, FrameType::kReadData}) {
     for (const Packing packing : {Packing::kWhole, Packing::kRanges, Packing::kPacked}) all.push_back(sample(type, packing));
   }
-  Sample quiet = sample(ControlType::kWrite);
+  Sample quiet = sample(FrameType::kWrite);
   quiet.payload.has_notify = false;
   quiet.payload.notify_name = quiet.payload.notify_text = "";
   all.push_back(quiet);
@@ -69,7 +69,7 @@ std::vector<Sample> samples() {
 
 Bytes encode(const Sample& from) {
   Bytes out;
-  if (from.header.type == static_cast<uint8_t>(ControlType::kReadData)) {
+  if (from.header.type == static_cast<uint8_t>(FrameType::kReadData)) {
     out.assign(from.payload.data.begin(), from.payload.data.end());
   } else {
     append_operation_payload(out, from.payload);
@@ -77,12 +77,12 @@ Bytes encode(const Sample& from) {
   return out;
 }
 
-std::string describe(const ControlHeader& header) {
-  return concat(name_of(static_cast<ControlType>(header.type)), ", packing ", header.packing);
+std::string describe(const FrameHeader& header) {
+  return concat(name_of(static_cast<FrameType>(header.type)), ", packing ", header.packing);
 }
 
 /// Refused, with nothing written.
-void expect_refused(const ControlHeader& header, const Bytes& payload, const std::string& what) {
+void expect_refused(const FrameHeader& header, const Bytes& payload, const std::string& what) {
   OperationPayload result;
   result.lengths = {42};
   result.notify_name = "untouched";
@@ -128,7 +128,7 @@ TEST(EndpointWire, OperationsComeBack) {
 }
 
 TEST(EndpointWire, AsMuchAsIsAllowedComesBack) {
-  Sample from = sample(ControlType::kWriteData);
+  Sample from = sample(FrameType::kWriteData);
   const Bytes data(kMaxInlineBytes);
   from.header.bytes = data.size();
   from.payload.ranges.assign(kMaxWireRanges, WireRange{.slot = {0, 1}, .offset = 0, .bytes = data.size() / kMaxWireRanges});
@@ -136,14 +136,14 @@ TEST(EndpointWire, AsMuchAsIsAllowedComesBack) {
   from.payload.notify_text.assign(kMaxNotifyTextBytes, 't');
   from.payload.data = data;
   Bytes payload = encode(from);
-  EXPECT_LE(payload.size(), kMaxControlPayloadBytes);
+  EXPECT_LE(payload.size(), kMaxPayloadBytes);
   OperationPayload result;
   const Status status = decode_operation_payload(from.header, payload, result);
   ASSERT_TRUE(status.is_ok()) << status.to_string();
   EXPECT_EQ(result.ranges.size(), size_t{kMaxWireRanges});
   EXPECT_EQ(result.data.size(), data.size());
 
-  Sample sends = sample(ControlType::kSend, Packing::kRanges);
+  Sample sends = sample(FrameType::kSend, Packing::kRanges);
   sends.payload.lengths.assign(kMaxWireRanges, 1);
   sends.header.bytes = kMaxWireRanges;
   payload = encode(sends);
@@ -153,7 +153,7 @@ TEST(EndpointWire, AsMuchAsIsAllowedComesBack) {
 
 // Nothing is copied, and so nothing allocated, until somebody keeps it.
 TEST(EndpointWire, ADecodedFrameLiesInItsPayload) {
-  const Sample from = sample(ControlType::kWriteData);
+  const Sample from = sample(FrameType::kWriteData);
   const Bytes payload = encode(from);
   WriteDataFrame frame;
   ASSERT_TRUE(decode(from.header, payload, frame).is_ok());
@@ -177,7 +177,7 @@ TEST(EndpointWire, AnOperationCutAnywhereIsRefused) {
 TEST(EndpointWire, CountsOutOfRangeAreRefused) {
   const auto all = samples();
   for (const Sample& from : all) {
-    if (from.header.type == static_cast<uint8_t>(ControlType::kReadData)) continue;
+    if (from.header.type == static_cast<uint8_t>(FrameType::kReadData)) continue;
     for (const uint32_t count : {kMaxWireRanges + 1, 0x20000001u, 0x80000000u, 0xffffffffu}) {
       expect_counts_refused(
           from, [&](OperationCounts& counts) { counts.lengths = count; }, concat(count, " lengths"));
@@ -198,7 +198,7 @@ TEST(EndpointWire, CountsOutOfRangeAreRefused) {
           from, [&](OperationCounts& counts) { counts.notify_text_bytes = bytes; }, "a long text");
   }
   // Too long or too many also where the bytes are there.
-  for (const ControlType type : {ControlType::kSend, ControlType::kSendData, ControlType::kWrite, ControlType::kWriteData}) {
+  for (const FrameType type : {FrameType::kSend, FrameType::kSendData, FrameType::kWrite, FrameType::kWriteData}) {
     Sample from = sample(type);
     from.payload.notify_text.assign(kMaxNotifyTextBytes + 1, 't');
     expect_refused(from, "a text too long by one byte");
@@ -207,40 +207,40 @@ TEST(EndpointWire, CountsOutOfRangeAreRefused) {
   OperationCounts counts{};
   counts.lengths = kMaxWireRanges + 1;
   std::memcpy(payload.data(), &counts, sizeof counts);
-  expect_refused(make_header(ControlType::kSend, 1, 1, 0, Packing::kRanges), payload, "too many lengths");
+  expect_refused(make_header(FrameType::kSend, 1, 1, 0, Packing::kRanges), payload, "too many lengths");
   expect_counts_refused(
-      sample(ControlType::kSend), [](OperationCounts& c) { c.notify_count = 0; }, "text of no notification");
+      sample(FrameType::kSend), [](OperationCounts& c) { c.notify_count = 0; }, "text of no notification");
 }
 
 TEST(EndpointWire, OnlyTheTypeSaysWhatAFrameHas) {
-  Sample from = sample(ControlType::kSend, Packing::kRanges);
+  Sample from = sample(FrameType::kSend, Packing::kRanges);
   from.payload.lengths.clear();
   expect_refused(from, "ranges without lengths");
   for (const Packing packing : {Packing::kWhole, Packing::kPacked}) {
-    from = sample(ControlType::kSend, packing);
+    from = sample(FrameType::kSend, packing);
     from.payload.lengths = {10};
     expect_refused(from, "lengths nobody asked for");
   }
-  for (const ControlType type : {ControlType::kSendData, ControlType::kWrite, ControlType::kWriteData, ControlType::kRead}) {
+  for (const FrameType type : {FrameType::kSendData, FrameType::kWrite, FrameType::kWriteData, FrameType::kRead}) {
     from = sample(type, Packing::kRanges);
     from.payload.lengths = {10};
     expect_refused(from, "lengths");
   }
-  for (const ControlType type : {ControlType::kSend, ControlType::kSendData}) {
+  for (const FrameType type : {FrameType::kSend, FrameType::kSendData}) {
     from = sample(type);
     from.payload.ranges = {{{0, 1}, 0, 10}};
     expect_refused(from, "ranges");
   }
-  from = sample(ControlType::kRead);
+  from = sample(FrameType::kRead);
   from.payload.has_notify = true;
   expect_refused(from, "a read with a notification");
-  from = sample(ControlType::kWrite);
+  from = sample(FrameType::kWrite);
   from.payload.ranges = {{{0, 1}, 0, 4}, {{0, 1}, 4, 6}};
   expect_refused(from, "a whole write of two ranges");
   from.payload.ranges.clear();
   from.header.bytes = 0;
   expect_refused(from, "a whole write of no range");
-  for (const ControlType type : {ControlType::kSend, ControlType::kWrite, ControlType::kRead}) {
+  for (const FrameType type : {FrameType::kSend, FrameType::kWrite, FrameType::kRead}) {
     from = sample(type);
     from.payload.data = inline_data();
     expect_refused(from, "data");
@@ -250,7 +250,7 @@ TEST(EndpointWire, OnlyTheTypeSaysWhatAFrameHas) {
 TEST(EndpointWire, BytesThatDoNotAgreeAreRefused) {
   for (Sample from : samples()) {
     // Nothing in a send without lengths says how many bytes it has.
-    const bool alone = from.header.type == static_cast<uint8_t>(ControlType::kSend) && from.payload.lengths.empty();
+    const bool alone = from.header.type == static_cast<uint8_t>(FrameType::kSend) && from.payload.lengths.empty();
     if (alone) continue;
     for (const uint64_t bytes : {uint64_t{0}, uint64_t{9}, uint64_t{11}, kHuge}) {
       from.header.bytes = bytes;
@@ -258,20 +258,20 @@ TEST(EndpointWire, BytesThatDoNotAgreeAreRefused) {
     }
   }
   const Bytes data(kMaxInlineBytes + 1);
-  for (const ControlType type : {ControlType::kSendData, ControlType::kWriteData, ControlType::kReadData}) {
+  for (const FrameType type : {FrameType::kSendData, FrameType::kWriteData, FrameType::kReadData}) {
     Sample from = sample(type);
     from.header.bytes = data.size();
     from.payload.data = data;
-    if (type == ControlType::kWriteData) from.payload.ranges = {{{0, 1}, 0, data.size()}};
+    if (type == FrameType::kWriteData) from.payload.ranges = {{{0, 1}, 0, data.size()}};
     expect_refused(from, "too much data");
   }
 }
 
 TEST(EndpointWire, SumsThatWrapAreRefused) {
-  Sample sends = sample(ControlType::kSend, Packing::kRanges);
+  Sample sends = sample(FrameType::kSend, Packing::kRanges);
   sends.payload.lengths = {kHuge, 11};  // 10 when it wraps
   expect_refused(sends, "lengths that wrap");
-  for (const ControlType type : {ControlType::kWrite, ControlType::kWriteData, ControlType::kRead}) {
+  for (const FrameType type : {FrameType::kWrite, FrameType::kWriteData, FrameType::kRead}) {
     Sample from = sample(type, Packing::kPacked);
     from.payload.ranges = {{{0, 1}, 0, kHuge}, {{0, 1}, 0, 11}};
     expect_refused(from, "ranges that wrap");

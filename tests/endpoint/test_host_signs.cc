@@ -63,7 +63,7 @@ struct Connection {
   bool shut_window() {
     const std::vector<std::byte> payload(512 * 1024);
     return wait_until([&] {
-      if (stream.backlog() < payload.size()) stream.send(testing::RawFrame{testing::make_header(ControlType::kSend), payload});
+      if (stream.backlog() < payload.size()) stream.send(testing::RawFrame{testing::make_header(FrameType::kSend), payload});
       stream.flush();
       const auto signs = host_signs(stream.fd());
       return signs && signs->window_shut;
@@ -92,7 +92,7 @@ TEST(HostSigns, ALivingHostIsNeverTakenForDead) {
 TEST(HostSigns, AHostThatNoLongerAnswersIsDead) {
   const std::string skipped = testing::in_own_network([] {
     Connection idle, busy;
-    busy.stream.send(testing::RawFrame{testing::make_header(ControlType::kGo)});
+    busy.stream.send(testing::RawFrame{testing::make_header(FrameType::kGo)});
     const TimePoint cut_at = Clock::steady().now();
     ASSERT_EQ(testing::set_loopback(false), 0);
     busy.stream.flush();

@@ -13,7 +13,7 @@ TEST_F(LinkEager, AWriteThatHasBegunNeedsNoGo) {
   begin_write(5, {advertised(host_id_, kLong, kLong)});
   move(0);
   EXPECT_EQ(answer_to(5), Code::kOk);
-  EXPECT_FALSE(hear(ControlType::kGo).has_value());
+  EXPECT_FALSE(hear(FrameType::kGo).has_value());
   EXPECT_TRUE(is_there(kLong, 0));
   expect_next_arrives();
 }
@@ -73,7 +73,7 @@ TEST_F(LinkEager, WhoBeginsEverMoreAndSendsNothingRunsIntoTheWindow) {
 TEST_F(LinkEager, AWriteThatMustBePackedOtherwiseIsAskedForAgain) {
   begin_write(6, {refused()});
   move(0);
-  const auto go = await(ControlType::kGo);
+  const auto go = await(FrameType::kGo);
   ASSERT_TRUE(go.has_value());
   EXPECT_EQ(go->operation, 6u);
   EXPECT_EQ(go->packing, static_cast<uint8_t>(Packing::kPacked));
@@ -81,7 +81,7 @@ TEST_F(LinkEager, AWriteThatMustBePackedOtherwiseIsAskedForAgain) {
   EXPECT_FALSE(is_there(0, 0)) << "those bytes went by";
   steps(3);
   EXPECT_GT(link_->arrived_bytes(), 0u) << "the write has not ended";
-  say(ControlType::kBegin, 6);
+  say(FrameType::kBegin, 6);
   move(0);
   EXPECT_EQ(answer_to(6), Code::kOk);
   EXPECT_TRUE(is_there(0, 0));
@@ -94,12 +94,12 @@ TEST_F(LinkEager, AWriteThatComesBeforeTheGpuIsDoneIsAskedForLater) {
   begin_write(5, {there});
   move(0);
   EXPECT_TRUE(has_moved());
-  EXPECT_FALSE(hear(ControlType::kGo).has_value());
+  EXPECT_FALSE(hear(FrameType::kGo).has_value());
   EXPECT_FALSE(is_there(0, 0));
   EXPECT_GT(link_->arrived_bytes(), 0u) << "its announcement is kept";
   gate.open = true;
-  ASSERT_TRUE(await(ControlType::kGo).has_value());
-  say(ControlType::kBegin, 5);
+  ASSERT_TRUE(await(FrameType::kGo).has_value());
+  say(FrameType::kBegin, 5);
   move(0);
   EXPECT_EQ(answer_to(5), Code::kOk);
   EXPECT_TRUE(is_there(0, 0));
@@ -110,9 +110,9 @@ TEST_F(LinkEager, AWriteThatComesBeforeTheGpuIsDoneIsAskedForLater) {
 TEST_F(LinkEager, AWriteThatIsGoneWhenItIsAskedForAgain) {
   begin_write(6, {refused()});
   move(0);
-  ASSERT_TRUE(await(ControlType::kGo).has_value());
+  ASSERT_TRUE(await(FrameType::kGo).has_value());
   EXPECT_TRUE(link_->serves(refused_));
-  say(ControlType::kCancel, 6, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
+  say(FrameType::kCancel, 6, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
   EXPECT_EQ(answer_to(6), Code::kCancelled);
   EXPECT_FALSE(link_->serves(refused_));
   expect_next_arrives();
@@ -121,7 +121,7 @@ TEST_F(LinkEager, AWriteThatIsGoneWhenItIsAskedForAgain) {
 TEST_F(LinkEager, ASendBeginsOnceItsReceiveIsPosted) {
   const OperationId received = receive(host(kLong, kLong));
   step();
-  const auto posted = hear(ControlType::kPosted);
+  const auto posted = hear(FrameType::kPosted);
   ASSERT_TRUE(posted.has_value());
   EXPECT_EQ(posted->value, 0u);
   EXPECT_EQ(posted->bytes, kLong);
@@ -130,17 +130,17 @@ TEST_F(LinkEager, ASendBeginsOnceItsReceiveIsPosted) {
   EXPECT_TRUE(drive([&] { return !pending(received); }));
   EXPECT_TRUE(end_of(received).is_ok());
   EXPECT_TRUE(is_there(kLong, 0));
-  EXPECT_FALSE(hear(ControlType::kGo).has_value());
+  EXPECT_FALSE(hear(FrameType::kGo).has_value());
   expect_next_arrives();
 }
 
 TEST_F(LinkEager, ASendThatAsksIsToldToGoAndSaysWhenItBegins) {
   const OperationId received = receive(host(kLong, kLong));
   say_offer(61, 0);
-  ASSERT_TRUE(await(ControlType::kGo).has_value());
+  ASSERT_TRUE(await(FrameType::kGo).has_value());
   begin_write(62, {advertised(host_id_, 0, kLong)});  // before the send
   move(kNext);
-  say(ControlType::kBegin, 61);
+  say(FrameType::kBegin, 61);
   move(0);
   EXPECT_TRUE(drive([&] { return !pending(received); }));
   EXPECT_TRUE(end_of(received).is_ok());
@@ -153,11 +153,11 @@ TEST_F(LinkEager, BytesForAReceiveThatWasGivenUpGoBy) {
   const Bytes before = host_;
   const OperationId received = receive(host(kLong, kLong));
   step();
-  ASSERT_TRUE(hear(ControlType::kPosted).has_value());
+  ASSERT_TRUE(hear(FrameType::kPosted).has_value());
   cancel(received);
   EXPECT_EQ(end_of(received).code(), Code::kCancelled);
   step();
-  const auto withdrawn = hear(ControlType::kPosted);
+  const auto withdrawn = hear(FrameType::kPosted);
   ASSERT_TRUE(withdrawn.has_value());
   EXPECT_EQ(withdrawn->bytes, 0u);
   begin_send(61, 0);
@@ -169,10 +169,10 @@ TEST_F(LinkEager, BytesForAReceiveThatWasGivenUpGoBy) {
 }
 
 TEST_F(LinkEager, AReadIsAnsweredByItsBytes) {
-  ask(ControlType::kRead, 5);
+  ask(FrameType::kRead, 5);
   const TransferId got = receive_at_peer();
   EXPECT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
-  const auto ready = hear(ControlType::kReady);
+  const auto ready = hear(FrameType::kReady);
   ASSERT_TRUE(ready.has_value());
   EXPECT_EQ(ready->flags, kBegunFlag);
   EXPECT_EQ(peer_recv_->poll(got).state, TransferState::kDone);
@@ -183,8 +183,8 @@ TEST_F(LinkEager, AReadIsAnsweredByItsBytes) {
 TEST_F(LinkEager, AReadIsAnsweredAsItWasAsked) {
   OperationPayload payload;
   payload.ranges = {advertised(host_id_, 0, kLong)};
-  say(ControlType::kRead, 5, 0, kLong, Packing::kPacked, &payload);
-  const auto ready = await(ControlType::kReady);
+  say(FrameType::kRead, 5, 0, kLong, Packing::kPacked, &payload);
+  const auto ready = await(FrameType::kReady);
   ASSERT_TRUE(ready.has_value());
   EXPECT_EQ(ready->packing, static_cast<uint8_t>(Packing::kPacked));
 }
@@ -194,21 +194,21 @@ TEST_F(LinkEager, AReceiveOfLongRangesIsNotTold) {
   ranges.push_back(device(0, kPart));
   const OperationId received = start(OperationKind::kRecv, {.ranges = std::move(ranges)});
   step();
-  EXPECT_FALSE(hear(ControlType::kPosted).has_value()) << "how its sender cuts its own is not known";
+  EXPECT_FALSE(hear(FrameType::kPosted).has_value()) << "how its sender cuts its own is not known";
   cancel(received);
   EXPECT_EQ(end_of(received).code(), Code::kCancelled);
   step();
-  EXPECT_FALSE(hear(ControlType::kPosted).has_value()) << "nothing is to be taken back";
+  EXPECT_FALSE(hear(FrameType::kPosted).has_value()) << "nothing is to be taken back";
 }
 
 TEST_F(LinkEager, BytesOfAReadThatWasGivenUpGoBy) {
   const Bytes before = host_;
   const OperationId asked = read(host(0, kLong));
   step();
-  ASSERT_TRUE(hear(ControlType::kRead).has_value());
+  ASSERT_TRUE(hear(FrameType::kRead).has_value());
   cancel(asked);
   EXPECT_EQ(end_of(asked).code(), Code::kCancelled);
-  say_begun(ControlType::kReady, static_cast<uint64_t>(asked), 0);
+  say_begun(FrameType::kReady, static_cast<uint64_t>(asked), 0);
   move(0);
   EXPECT_TRUE(has_moved());
   EXPECT_EQ(host_, before);
@@ -225,10 +225,10 @@ TEST_F(LinkEager, ReadsThatWereGivenUpAndAreNeverAnsweredEndTheLink) {
       many.remote.push_back({.slot = {0, 1}, .offset = at * kBytes, .bytes = kBytes});
     }
     const OperationId asked = start(OperationKind::kRead, std::move(many));
-    ASSERT_TRUE(await(ControlType::kRead).has_value());
+    ASSERT_TRUE(await(FrameType::kRead).has_value());
     cancel(asked);
     EXPECT_EQ(end_of(asked).code(), Code::kCancelled);
-    say(ControlType::kCredit, static_cast<uint64_t>(Window::kRestOffers), 0, kRanges * 32);
+    say(FrameType::kCredit, static_cast<uint64_t>(Window::kRestOffers), 0, kRanges * 32);
     steps(2);
   }
   EXPECT_EQ(link_->status().code(), Code::kProtocol);
@@ -237,7 +237,7 @@ TEST_F(LinkEager, ReadsThatWereGivenUpAndAreNeverAnsweredEndTheLink) {
 TEST_F(LinkEager, WhatWaitsForItsBeginEndsWithTheLink) {
   const OperationId received = receive(host(0, kLong));
   say_offer(61, 0);
-  ASSERT_TRUE(await(ControlType::kGo).has_value());
+  ASSERT_TRUE(await(FrameType::kGo).has_value());
   EXPECT_TRUE(pending(received));
   link_->fail(Status(Code::kPeerGone, "test", "it has gone"));
   EXPECT_TRUE(drive([&] { return link_->closed(); }));
@@ -246,8 +246,8 @@ TEST_F(LinkEager, WhatWaitsForItsBeginEndsWithTheLink) {
 
 TEST_F(LinkEager, WhatNoPeerOfOursSays) {
   const std::pair<const char*, std::function<void()>> cases[] = {
-      {"a begin of nothing", [&] { say(ControlType::kBegin, 5); }},
-      {"a begin of a read that nobody asked", [&] { say(ControlType::kBegin, 5, 1); }},
+      {"a begin of nothing", [&] { say(FrameType::kBegin, 5); }},
+      {"a begin of a read that nobody asked", [&] { say(FrameType::kBegin, 5, 1); }},
       {"a send that begins for no receive", [&] { begin_send(61, 0); }},
       {"a send that begins with other bytes than were posted",
        [&] {
@@ -259,13 +259,13 @@ TEST_F(LinkEager, WhatNoPeerOfOursSays) {
          (void)receive(host(0, kLong));
          begin_send(61, 0, kLong, Packing::kPacked);
        }},
-      {"the bytes of a read that nobody asked", [&] { say_begun(ControlType::kReady, 5, 0); }},
+      {"the bytes of a read that nobody asked", [&] { say_begun(FrameType::kReady, 5, 0); }},
       {"the bytes of a read twice",
        [&] {
          const OperationId asked = read(host(0, kLong));
          step();
          cancel(asked);
-         for (int i = 0; i < 2; ++i) say_begun(ControlType::kReady, static_cast<uint64_t>(asked), 0);
+         for (int i = 0; i < 2; ++i) say_begun(FrameType::kReady, static_cast<uint64_t>(asked), 0);
        }},
       {"the bytes of a read that was refused",
        [&] {
@@ -273,26 +273,26 @@ TEST_F(LinkEager, WhatNoPeerOfOursSays) {
          step();
          cancel(asked);
          say_done(asked, Code::kNotFound);
-         say_begun(ControlType::kReady, static_cast<uint64_t>(asked), 0);
+         say_begun(FrameType::kReady, static_cast<uint64_t>(asked), 0);
        }},
       {"ranges for a read of one",
-       [&] { say_begun(ControlType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0, nullptr, kLong, Packing::kRanges); }},
+       [&] { say_begun(FrameType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0, nullptr, kLong, Packing::kRanges); }},
       {"a write of nothing",
        [&] {
          OperationPayload payload;
          payload.ranges = {advertised(host_id_, 0, 0)};
-         say_begun(ControlType::kWrite, 5, 0, &payload, 0);
+         say_begun(FrameType::kWrite, 5, 0, &payload, 0);
        }},
       {"an end of a write that is not asked for again",
-       [&] { say(ControlType::kCancel, 5, 0, static_cast<uint64_t>(CancelFrame::What::kGone)); }},
+       [&] { say(FrameType::kCancel, 5, 0, static_cast<uint64_t>(CancelFrame::What::kGone)); }},
       {"the same of a send",
        [&] {
          (void)receive(host(0, kLong));
          say_offer(61, 0);
          step();
-         say(ControlType::kCancel, 61, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
+         say(FrameType::kCancel, 61, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
        }},
-      {"a receive posted in ranges", [&] { say(ControlType::kPosted, 0, 0, kLong, Packing::kRanges); }},
+      {"a receive posted in ranges", [&] { say(FrameType::kPosted, 0, 0, kLong, Packing::kRanges); }},
   };
   for (const auto& [what, say_it] : cases) {
     renew();
@@ -315,8 +315,8 @@ TEST_F(LinkEager, NothingBeginsByItselfOnALinkThatIsNotEager) {
                                            cancel(receive(host(0, kLong)));
                                            begin_send(61, 0);
                                          },
-                                         [&] { say_begun(ControlType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0); },
-                                         [&] { say(ControlType::kPosted, 0, 0, kLong); }, [&] { say(ControlType::kBegin, 5); }};
+                                         [&] { say_begun(FrameType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0); },
+                                         [&] { say(FrameType::kPosted, 0, 0, kLong); }, [&] { say(FrameType::kBegin, 5); }};
   for (const auto& say_it : cases) {
     renew();
     say_it();
@@ -327,8 +327,8 @@ TEST_F(LinkEager, NothingBeginsByItselfOnALinkThatIsNotEager) {
   (void)receive(host(0, kLong));
   (void)write(host(0, kLong));
   steps(2);
-  EXPECT_FALSE(hear(ControlType::kPosted).has_value());
-  EXPECT_EQ(hear(ControlType::kWrite)->flags, 0);
+  EXPECT_FALSE(hear(FrameType::kPosted).has_value());
+  EXPECT_EQ(hear(FrameType::kWrite)->flags, 0);
 }
 
 }  // namespace

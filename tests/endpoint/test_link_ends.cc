@@ -11,16 +11,16 @@ class LinkEnds : public LinkTest {
  protected:
   /// The peer's write, announced, and let go by the link.
   void begin_write_of_peer(std::optional<NotifyMsg> notify = {}) {
-    ask(ControlType::kWrite, 5, std::move(notify));
+    ask(FrameType::kWrite, 5, std::move(notify));
     step();
-    ASSERT_TRUE(hear(ControlType::kGo).has_value());
+    ASSERT_TRUE(hear(FrameType::kGo).has_value());
   }
   /// A receive that has met a long send of the peer, which has not come yet.
   OperationId begin_receive(std::optional<NotifyMsg> notify = {}, Duration timeout = std::chrono::seconds(30)) {
     const OperationId received = start(OperationKind::kRecv, {.ranges = one(host(0, kLong)), .timeout = timeout});
     say_offer(6, receives_ - 1, std::move(notify));
     step();
-    EXPECT_TRUE(hear(ControlType::kGo).has_value());
+    EXPECT_TRUE(hear(FrameType::kGo).has_value());
     return received;
   }
   /// The peer's half moves what was announced.
@@ -48,7 +48,7 @@ TEST_F(LinkEnds, AShortSendIsPendingUntilTheKernelHasIt) {
   EXPECT_TRUE(pending(sent)) << "the peer reads nothing, and the socket is full";
   steps(500);
   EXPECT_TRUE(end_of(sent).is_ok());
-  EXPECT_TRUE(hear(ControlType::kSendData).has_value());
+  EXPECT_TRUE(hear(FrameType::kSendData).has_value());
 }
 
 // Else the thread that drives it would never rest.
@@ -62,12 +62,31 @@ TEST_F(LinkEnds, AnIdleLinkDoesNotAdvance) {
   }
 }
 
+TEST_F(LinkEnds, APeerThatCouldNotSetUpItsEndSaysWhy) {
+  const OperationId sent = send(host(0, kLong));
+  const std::string why = "set up link: no room after all";
+  say_raw(make_header(FrameType::kFinish, 0, static_cast<uint64_t>(Code::kExhausted)), std::as_bytes(std::span(why)));
+  steps(3);
+  EXPECT_EQ(end_of(sent).to_string(), "TCPX_E_EXHAUSTED: peer reported: set up link: no room after all");
+}
+
+TEST_F(LinkEnds, NothingOfTheSetUpComesAfterIt) {
+  for (const FrameType type :
+       {FrameType::kHello, FrameType::kParameters, FrameType::kHandles, FrameType::kBarrier, FrameType::kFinish}) {
+    SetUp();
+    const OperationId sent = send(host(0, kLong));
+    say(type);
+    steps(3);
+    EXPECT_EQ(end_of(sent).code(), Code::kProtocol) << name_of(type);
+  }
+}
+
 TEST_F(LinkEnds, AClosedLinkWaitsForThePeersBye) {
   link_->close();
   steps(20);
-  EXPECT_TRUE(hear(ControlType::kBye).has_value());
+  EXPECT_TRUE(hear(FrameType::kBye).has_value());
   EXPECT_FALSE(link_->closed());
-  say(ControlType::kBye);
+  say(FrameType::kBye);
   steps(2);
   EXPECT_TRUE(link_->closed());
 }
@@ -83,11 +102,11 @@ TEST_F(LinkEnds, AClosedLinkWaitsForASilentPeerNoLongerThanItsFarewell) {
 TEST_F(LinkEnds, AClosedLinkLetsThePeerAnswerWhatItWasOffered) {
   const OperationId sent = send(host(0, kLong));
   step();
-  ASSERT_TRUE(hear(ControlType::kSend).has_value());
+  ASSERT_TRUE(hear(FrameType::kSend).has_value());
   link_->close();
-  say(ControlType::kBye);
+  say(FrameType::kBye);
   steps(5);
-  EXPECT_TRUE(hear(ControlType::kCancel).has_value());
+  EXPECT_TRUE(hear(FrameType::kCancel).has_value());
   EXPECT_FALSE(link_->closed());
   EXPECT_TRUE(pending(sent)) << "the peer may have said \"go\"";
   say_done(sent, Code::kCancelled);
@@ -99,12 +118,12 @@ TEST_F(LinkEnds, AClosedLinkLetsThePeerAnswerWhatItWasOffered) {
 TEST_F(LinkEnds, AClosedLinkLetsAWriteOfThePeerEnd) {
   begin_write_of_peer();
   link_->close();
-  say(ControlType::kBye);
+  say(FrameType::kBye);
   steps(5);
   EXPECT_FALSE(link_->closed());
   send_from_peer();
   EXPECT_TRUE(drive([&] { return link_->closed(); }));
-  const auto answer = hear(ControlType::kDone);
+  const auto answer = hear(FrameType::kDone);
   ASSERT_TRUE(answer.has_value()) << "it was in place, and the peer was not told";
   EXPECT_EQ(answer->value, 0u);
   EXPECT_TRUE(has_peers(host_, kLong));
@@ -112,12 +131,12 @@ TEST_F(LinkEnds, AClosedLinkLetsAWriteOfThePeerEnd) {
 
 TEST_F(LinkEnds, APeerThatClosesIsWaitedForUntilItsWriteHasEnded) {
   begin_write_of_peer();
-  say(ControlType::kBye);
+  say(FrameType::kBye);
   steps(5);
   EXPECT_TRUE(alive());
   send_from_peer();
   EXPECT_TRUE(drive([&] { return !alive(); }));
-  EXPECT_TRUE(hear(ControlType::kDone).has_value());
+  EXPECT_TRUE(hear(FrameType::kDone).has_value());
   EXPECT_EQ(link_->status().code(), Code::kPeerGone);
 }
 
@@ -197,7 +216,7 @@ TEST_F(LinkEnds, AShortWriteOfThePeerThatCannotBeCopiedIsNotConfirmed) {
   copier_.fail_query = copy_failure();
   say_write(5, advertised(device_id_, 0, kShort), std::span(peers_).first(kShort), message());
   steps(3);
-  EXPECT_FALSE(hear(ControlType::kDone).has_value());
+  EXPECT_FALSE(hear(FrameType::kDone).has_value());
   EXPECT_EQ(inbox_.size(), 0u);
   EXPECT_EQ(link_->status().code(), Code::kCuda);
 }
@@ -206,10 +225,10 @@ TEST_F(LinkEnds, AShortWriteOfThePeerIsConfirmedWhenItHasBeenCopied) {
   copier_.hold();
   say_write(5, advertised(device_id_, 0, kShort), std::span(peers_).first(kShort), message());
   steps(5);
-  EXPECT_FALSE(hear(ControlType::kDone).has_value());
+  EXPECT_FALSE(hear(FrameType::kDone).has_value());
   copier_.release();
   steps(2);
-  EXPECT_TRUE(hear(ControlType::kDone).has_value());
+  EXPECT_TRUE(hear(FrameType::kDone).has_value());
   EXPECT_TRUE(has_peers(device_, kShort));
   EXPECT_EQ(inbox_.size(), 1u);
 }
@@ -218,9 +237,9 @@ TEST_F(LinkEnds, AShortReadOfThePeerThatCannotBeCopiedIsNotAnswered) {
   copier_.fail_query = copy_failure();
   OperationPayload payload;
   payload.ranges = {advertised(device_id_, 0, kShort)};
-  say(ControlType::kRead, 5, 0, kShort, Packing::kWhole, &payload);
+  say(FrameType::kRead, 5, 0, kShort, Packing::kWhole, &payload);
   steps(3);
-  EXPECT_FALSE(hear(ControlType::kReadData).has_value());
+  EXPECT_FALSE(hear(FrameType::kReadData).has_value());
   EXPECT_EQ(link_->status().code(), Code::kCuda);
 }
 
@@ -241,7 +260,7 @@ TEST_F(LinkEnds, ASendIsNotDoneWhenTheLinkFailsWhileItIsRead) {
 TEST_F(LinkEnds, AWriteIsDoneWhenThePeerSaysSoAndNotBefore) {
   const OperationId written = write(host(0, kShort));
   steps(5);
-  ASSERT_TRUE(hear(ControlType::kWriteData).has_value());
+  ASSERT_TRUE(hear(FrameType::kWriteData).has_value());
   EXPECT_TRUE(pending(written));
   say_done(written, Code::kNotFound);
   step();
@@ -252,8 +271,8 @@ TEST_F(LinkEnds, ALongWriteIsDoneWhenItsLaneAndThePeerSaySo) {
   for (const bool answer_first : {true, false}) {
     const OperationId written = write(host(0, kLong));
     step();
-    ASSERT_TRUE(hear(ControlType::kWrite).has_value());
-    say_of(written, ControlType::kGo);
+    ASSERT_TRUE(hear(FrameType::kWrite).has_value());
+    say_of(written, FrameType::kGo);
     const TransferId got = receive_at_peer();
     if (answer_first) say_done(written, Code::kCuda);
     EXPECT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
@@ -280,7 +299,7 @@ TEST_F(LinkEnds, WhoIsBehindOthersIsLookedAtWhenItIsTheFirst) {
   renew();
   const OperationId written = write(host(0, kLong));
   step();
-  say_of(written, ControlType::kGo);
+  say_of(written, FrameType::kGo);
   const TransferId got = receive_at_peer();
   ASSERT_TRUE(drive([&] { return link_->flight_record().find("waits for its turn") != std::string::npos; }));
   EXPECT_FALSE(link_->needs_polling());
@@ -302,7 +321,7 @@ TEST_F(LinkEnds, AnOperationThatDoesNotEndWithinItsGraceEndsTheLink) {
   allow_log("did not end within");
   const OperationId sent = start(OperationKind::kSend, {.ranges = one(host(0, kLong)), .timeout = std::chrono::seconds(1)});
   pass(1200);
-  EXPECT_TRUE(hear(ControlType::kCancel).has_value());
+  EXPECT_TRUE(hear(FrameType::kCancel).has_value());
   EXPECT_TRUE(pending(sent));
   pass(4600);
   EXPECT_TRUE(pending(sent));

@@ -16,7 +16,7 @@ class LinkFrames : public LinkTest {
     for (const OperationId id : operations) EXPECT_EQ(end_of(id).code(), Code::kProtocol);
   }
   void say_read_data(OperationId id, size_t bytes) {
-    say_raw(make_header(ControlType::kReadData, static_cast<uint64_t>(id), 0, bytes), std::span(peers_).first(bytes));
+    say_raw(make_header(FrameType::kReadData, static_cast<uint64_t>(id), 0, bytes), std::span(peers_).first(bytes));
   }
 };
 
@@ -24,36 +24,36 @@ TEST_F(LinkFrames, WhatBelongsToNothingThatIsOpen) {
   constexpr uint32_t kHuge = ~uint32_t{0};
   const OperationCounts counts{
       .lengths = kHuge, .ranges = kHuge, .notify_count = 0xffff, .notify_name_bytes = 0xffff, .notify_text_bytes = kHuge};
-  ControlHeader foreign = make_header(ControlType::kSend);
+  FrameHeader foreign = make_header(FrameType::kSend);
   foreign.magic = 0x1234;
   OperationPayload nothing;
   const std::pair<const char*, std::function<void()>> cases[] = {
-      {"a go for nothing", [&] { say(ControlType::kGo, 12345); }},
-      {"a go for a read that nobody asked", [&] { say(ControlType::kGo, 1, 1); }},
-      {"credit for a window that is none", [&] { say(ControlType::kCredit, kWindows, 0, 0); }},
+      {"a go for nothing", [&] { say(FrameType::kGo, 12345); }},
+      {"a go for a read that nobody asked", [&] { say(FrameType::kGo, 1, 1); }},
+      {"credit for a window that is none", [&] { say(FrameType::kCredit, kWindows, 0, 0); }},
       {"the same sequence twice",
        [&] {
-         for (int i = 0; i < 2; ++i) say(ControlType::kSendData, 1, 77, 0, Packing::kWhole, &nothing);
+         for (int i = 0; i < 2; ++i) say(FrameType::kSendData, 1, 77, 0, Packing::kWhole, &nothing);
        }},
       {"one cancelled twice",
        [&] {
-         for (int i = 0; i < 2; ++i) say(ControlType::kCancel, 1, 500);
+         for (int i = 0; i < 2; ++i) say(FrameType::kCancel, 1, 500);
        }},
       {"a read asked for twice",
        [&] {
-         for (int i = 0; i < 2; ++i) ask(ControlType::kRead, 5);
+         for (int i = 0; i < 2; ++i) ask(FrameType::kRead, 5);
        }},
       {"huge counts",
-       [&] { say_raw(make_header(ControlType::kWrite, 1, 0, ~uint64_t{0}), std::as_bytes(std::span(&counts, 1))); }},
+       [&] { say_raw(make_header(FrameType::kWrite, 1, 0, ~uint64_t{0}), std::as_bytes(std::span(&counts, 1))); }},
       {"a notification too long by one byte",
        [&] {
-         say_raw(make_header(ControlType::kNotify), Bytes(sizeof(uint32_t) + 1 + kMaxNotifyTextBytes));
+         say_raw(make_header(FrameType::kNotify), Bytes(sizeof(uint32_t) + 1 + kMaxNotifyTextBytes));
          steps(100);
        }},
       {"a text too long by one byte",
        [&] {
          put(nothing, NotifyMsg{.name = "n", .msg = std::string(kMaxNotifyTextBytes + 1, 't')});
-         say(ControlType::kSendData, 1, 0, 0, Packing::kWhole, &nothing);
+         say(FrameType::kSendData, 1, 0, 0, Packing::kWhole, &nothing);
          steps(100);
        }},
       {"no frame", [&] { say_raw(foreign); }},
@@ -74,7 +74,7 @@ TEST_F(LinkFrames, AReadAnsweredWithAnotherNumberOfBytes) {
       renew();
       const OperationId asked = read(on_gpu ? device(100, kShort) : host(100, kShort));
       step();
-      ASSERT_TRUE(hear(ControlType::kRead).has_value());
+      ASSERT_TRUE(hear(FrameType::kRead).has_value());
       say_read_data(asked, bytes);
       expect_refused({asked});
       EXPECT_EQ(host_, host_before) << bytes;
@@ -101,7 +101,7 @@ TEST_F(LinkFrames, AReadThatIsAnsweredAsAsked) {
 TEST_F(LinkFrames, ReadDataBehindReady) {
   const OperationId asked = read(host(0, kShort));
   step();
-  say_of(asked, ControlType::kReady);
+  say_of(asked, FrameType::kReady);
   say_read_data(asked, kShort);
   expect_refused({asked});
 }
@@ -109,14 +109,14 @@ TEST_F(LinkFrames, ReadDataBehindReady) {
 TEST_F(LinkFrames, ReadyTwice) {
   const OperationId asked = read(host(0, kLong));
   step();
-  for (int i = 0; i < 2; ++i) say_of(asked, ControlType::kReady);
+  for (int i = 0; i < 2; ++i) say_of(asked, FrameType::kReady);
   expect_refused({asked});
 }
 
 TEST_F(LinkFrames, ReadyForASend) {
   const OperationId sent = send(host(0, kLong));
   step();
-  say_of(sent, ControlType::kReady);
+  say_of(sent, FrameType::kReady);
   expect_refused({sent});
 }
 
@@ -140,7 +140,7 @@ TEST_F(LinkFrames, ReadDataForAReceive) {
 TEST_F(LinkFrames, AGoTwice) {
   const OperationId sent = send(host(0, kLong));
   step();
-  for (int i = 0; i < 2; ++i) say_of(sent, ControlType::kGo);
+  for (int i = 0; i < 2; ++i) say_of(sent, FrameType::kGo);
   expect_refused({sent});
 }
 
@@ -148,15 +148,15 @@ TEST_F(LinkFrames, AGoTwice) {
 TEST_F(LinkFrames, AGoOfTheWrongEnd) {
   const OperationId sent = send(host(0, kLong));
   step();
-  say_of(sent, ControlType::kGo, 1);
+  say_of(sent, FrameType::kGo, 1);
   expect_refused({sent});
   renew();
-  ask(ControlType::kRead, 5);
+  ask(FrameType::kRead, 5);
   steps(2);
-  const auto ready = hear(ControlType::kReady);
+  const auto ready = hear(FrameType::kReady);
   ASSERT_TRUE(ready.has_value());
   EXPECT_EQ(ready->operation, 5u);
-  say(ControlType::kGo, 5, 0);
+  say(FrameType::kGo, 5, 0);
   expect_refused();
 }
 
@@ -166,18 +166,18 @@ TEST_F(LinkFrames, AVectorThatIsToTravelAsAWhole) {
   two.push_back(host(kLong, kLong));
   const OperationId sent = start(OperationKind::kSend, {.ranges = std::move(two)});
   step();
-  say_of(sent, ControlType::kGo);
+  say_of(sent, FrameType::kGo);
   expect_refused({sent});
 }
 
 TEST_F(LinkFrames, AReadOfThePeerGoesWhenItSaysSo) {
-  ask(ControlType::kRead, 5);
+  ask(FrameType::kRead, 5);
   steps(2);
-  ASSERT_TRUE(hear(ControlType::kReady).has_value());
+  ASSERT_TRUE(hear(FrameType::kReady).has_value());
   steps(20);
   EXPECT_EQ(fake_.calls(Call::kSend), 0u) << "the peer may not have posted its receive";
   const TransferId got = receive_at_peer();
-  say(ControlType::kGo, 5, 1);
+  say(FrameType::kGo, 5, 1);
   EXPECT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
   EXPECT_EQ(peer_recv_->poll(got).state, TransferState::kDone);
   EXPECT_TRUE(has_peers(host_, kLong));
@@ -189,15 +189,15 @@ TEST_F(LinkFrames, TheLinksOwnGoSaysWhoseOperationItIs) {
   (void)receive(host(0, kLong));
   say_offer(61, 0);
   steps(2);
-  auto go = hear(ControlType::kGo);
+  auto go = hear(FrameType::kGo);
   ASSERT_TRUE(go.has_value());
   EXPECT_EQ(go->operation, 61u);
   EXPECT_EQ(go->value, 0u) << "of the peer's send";
   const OperationId asked = read(host(kLong, kLong));
   step();
-  say_of(asked, ControlType::kReady);
+  say_of(asked, FrameType::kReady);
   steps(2);
-  go = hear(ControlType::kGo);
+  go = hear(FrameType::kGo);
   ASSERT_TRUE(go.has_value());
   EXPECT_EQ(go->operation, static_cast<uint64_t>(asked));
   EXPECT_EQ(go->value, 1u) << "of this end's read";
@@ -210,31 +210,31 @@ TEST_F(LinkFrames, AReadOfThePeerHoldsTheRegionsOfAllItsRanges) {
   const WireRange of_part{registry_.advertise(kConn, part, host_.data() + kLong, kLong).value().id, 0, kLong / 4};
   OperationPayload payload;
   payload.ranges = {{whole.slot, 0, kLong / 4}, of_part, of_part, {whole.slot, kLong, kLong / 4}};
-  say(ControlType::kRead, 5, 0, kLong, Packing::kWhole, &payload);
+  say(FrameType::kRead, 5, 0, kLong, Packing::kWhole, &payload);
   steps(2);
-  ASSERT_TRUE(hear(ControlType::kReady).has_value());
+  ASSERT_TRUE(hear(FrameType::kReady).has_value());
   for (const MemoryId region : {host_id_, part})
     EXPECT_EQ(registry_.remove(region, Deadline(TimePoint{})).status().code(), Code::kTimeout);
-  say(ControlType::kCancel, 5);
+  say(FrameType::kCancel, 5);
   steps(2);
   for (const MemoryId region : {host_id_, part}) EXPECT_TRUE(registry_.remove(region, Deadline(TimePoint{})).is_ok());
 }
 
 TEST_F(LinkFrames, AReadOfThePeerIsWithdrawn) {
-  ask(ControlType::kRead, 5);
-  say(ControlType::kCancel, 5);
+  ask(FrameType::kRead, 5);
+  say(FrameType::kCancel, 5);
   steps(2);
   EXPECT_TRUE(alive());
-  EXPECT_FALSE(hear(ControlType::kDone).has_value());
+  EXPECT_FALSE(hear(FrameType::kDone).has_value());
   const auto removed = registry_.remove(host_id_, Deadline(TimePoint{}));
   EXPECT_TRUE(removed.is_ok()) << "held for a read that is no more: " << removed.status().to_string();
 }
 
 TEST_F(LinkFrames, ASendOfThePeerIsWithdrawnAndItsPlaceStaysEmpty) {
   say_offer(61, 0);
-  say(ControlType::kCancel, 61, 0, 1);
+  say(FrameType::kCancel, 61, 0, 1);
   steps(2);
-  const auto answer = hear(ControlType::kDone);
+  const auto answer = hear(FrameType::kDone);
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->operation, 61u);
   EXPECT_EQ(answer->value, 14u) << "TCPX_E_CANCELLED";
@@ -246,7 +246,7 @@ TEST_F(LinkFrames, ASendOfThePeerIsWithdrawnAndItsPlaceStaysEmpty) {
 
 TEST_F(LinkFrames, AWithdrawalOfAnotherSend) {
   for (uint64_t i = 0; i < 2; ++i) say_offer(61 + i, i);
-  say(ControlType::kCancel, 61, 1, 1);  // the number of one, the place of the other
+  say(FrameType::kCancel, 61, 1, 1);  // the number of one, the place of the other
   expect_refused();
 }
 
@@ -254,7 +254,7 @@ TEST_F(LinkFrames, AWithdrawalOfASendThatCameWithItsData) {
   for (const uint64_t offered : {1, 0}) {  // and one that says that it never came
     renew();
     say_send(0, std::span(peers_).first(8));
-    say(ControlType::kCancel, 1000, 0, offered);
+    say(FrameType::kCancel, 1000, 0, offered);
     expect_refused();
   }
 }
@@ -290,21 +290,21 @@ TEST_F(LinkFrames, AGoodAnswerToWhatWasOnlyOffered) {
 TEST_F(LinkFrames, ASendOfNothingThatIsNotInline) {
   const OperationId received = receive(host(0, 0));
   OperationPayload payload;
-  say(ControlType::kSend, 1, 0, 0, Packing::kPacked, &payload);
+  say(FrameType::kSend, 1, 0, 0, Packing::kPacked, &payload);
   expect_refused({received});
 }
 
 TEST_F(LinkFrames, CreditBeyondWhatIsOwed) {
   for (uint64_t window = 0; window < std::size(kWindowSizes); ++window) {
     renew();
-    say(ControlType::kCredit, window, 0, 1);
+    say(FrameType::kCredit, window, 0, 1);
     expect_refused();
   }
   for (const uint64_t beyond : {1, 0}) {
     renew();
     (void)send(host(0, kShort));
     steps(2);
-    say(ControlType::kCredit, 0, 0, window_cost(kShort) + beyond);
+    say(FrameType::kCredit, 0, 0, window_cost(kShort) + beyond);
     steps(2);
     EXPECT_EQ(link_->status().code(), beyond == 0 ? Code::kOk : Code::kProtocol);
   }
@@ -314,7 +314,7 @@ TEST_F(LinkFrames, CreditBeyondWhatIsOwed) {
 TEST_F(LinkFrames, MoreLongNotificationsThanTheWindow) {
   const Bytes payload = payload_of(NotifyFrame{.notify = {"n", std::string(kMaxNotifyTextBytes, 't')}});
   const auto say_one = [&] {
-    say_raw(make_header(ControlType::kNotify), payload);
+    say_raw(make_header(FrameType::kNotify), payload);
     steps(100);
   };
   for (int i = 0; i < 7; ++i) say_one();
@@ -333,7 +333,7 @@ TEST_F(LinkFrames, MoreThanAWindowOfEachKind) {
     // Nobody takes what is there: sends wait for receives, writes for room in the inbox.
     if (!sends) payload.ranges = {advertised(host_id_, 0, kShort)};
     for (uint64_t i = 0; i < 300 && alive(); ++i) {
-      say(sends ? ControlType::kSendData : ControlType::kWriteData, 1000 + i, i, kShort, Packing::kWhole, &payload);
+      say(sends ? FrameType::kSendData : FrameType::kWriteData, 1000 + i, i, kShort, Packing::kWhole, &payload);
       step();
     }
     EXPECT_EQ(link_->status().code(), Code::kProtocol) << (sends ? "sends" : "writes");

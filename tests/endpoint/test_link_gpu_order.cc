@@ -9,7 +9,7 @@ class LinkGpuOrder : public LinkTest {
   /// Steps in which nothing is said about the peer's operations.
   void expect_silence() {
     steps(5);
-    for (const ControlType type : {ControlType::kGo, ControlType::kDone, ControlType::kReady, ControlType::kReadData})
+    for (const FrameType type : {FrameType::kGo, FrameType::kDone, FrameType::kReady, FrameType::kReadData})
       EXPECT_FALSE(hear(type).has_value()) << static_cast<int>(type);
     EXPECT_TRUE(link_->needs_polling());
   }
@@ -23,43 +23,43 @@ TEST_F(LinkGpuOrder, AShortWriteComesAfterTheWork) {
   EXPECT_EQ(host_, before);
   gpu_.open = true;
   steps(2);
-  EXPECT_EQ(hear(ControlType::kDone)->operation, 5u);
+  EXPECT_EQ(hear(FrameType::kDone)->operation, 5u);
   EXPECT_TRUE(has_peers(host_, 1000));
   EXPECT_FALSE(link_->needs_polling());
 }
 
 TEST_F(LinkGpuOrder, ALongWriteIsToldToBeginAfterTheWork) {
-  ask(ControlType::kWrite, 5, {}, &gpu_);
+  ask(FrameType::kWrite, 5, {}, &gpu_);
   expect_silence();
   gpu_.open = true;
   steps(2);
-  EXPECT_EQ(hear(ControlType::kGo)->operation, 5u);
+  EXPECT_EQ(hear(FrameType::kGo)->operation, 5u);
 }
 
 TEST_F(LinkGpuOrder, AReadHasWhatTheWorkLeft) {
   OperationPayload payload;
   payload.ranges = {advertised(host_id_, 0, 1000, &gpu_)};
-  say(ControlType::kRead, 5, 0, 1000, Packing::kWhole, &payload);
-  ask(ControlType::kRead, 6, {}, &gpu_);
+  say(FrameType::kRead, 5, 0, 1000, Packing::kWhole, &payload);
+  ask(FrameType::kRead, 6, {}, &gpu_);
   expect_silence();
   std::copy_n(peers_.begin(), kLong, host_.begin());
   gpu_.open = true;
   steps(2);
   const auto answer = std::find_if(heard_.frames.begin(), heard_.frames.end(), [](const auto& frame) {
-    return frame.header.type == static_cast<uint8_t>(ControlType::kReadData);
+    return frame.header.type == static_cast<uint8_t>(FrameType::kReadData);
   });
   ASSERT_NE(answer, heard_.frames.end());
   EXPECT_TRUE(std::equal(answer->payload.begin(), answer->payload.end(), peers_.begin()));
-  EXPECT_EQ(hear(ControlType::kReadData)->operation, 5u);
-  EXPECT_EQ(hear(ControlType::kReady)->operation, 6u);
+  EXPECT_EQ(hear(FrameType::kReadData)->operation, 5u);
+  EXPECT_EQ(hear(FrameType::kReady)->operation, 6u);
 }
 
 TEST_F(LinkGpuOrder, OtherMemoryIsNotHeldUp) {
   say_write(5, advertised(host_id_, 0, 1000, &gpu_), std::span(peers_).first(1000));
   say_write(6, advertised(host_id_, 2000, 1000), std::span(peers_).first(1000));
   steps(2);
-  EXPECT_EQ(hear(ControlType::kDone)->operation, 6u);
-  EXPECT_FALSE(hear(ControlType::kDone).has_value());
+  EXPECT_EQ(hear(FrameType::kDone)->operation, 6u);
+  EXPECT_FALSE(hear(FrameType::kDone).has_value());
 }
 
 TEST_F(LinkGpuOrder, ManyThatWaitForTheSameAskTheGpuOnceInATurn) {
@@ -72,26 +72,26 @@ TEST_F(LinkGpuOrder, ManyThatWaitForTheSameAskTheGpuOnceInATurn) {
   EXPECT_EQ(gpu_.asked - before, 10);
   gpu_.open = true;
   steps(2);
-  for (int i = 0; i < kWrites; ++i) EXPECT_EQ(hear(ControlType::kDone)->operation, 5u + i);
+  for (int i = 0; i < kWrites; ++i) EXPECT_EQ(hear(FrameType::kDone)->operation, 5u + i);
 }
 
 TEST_F(LinkGpuOrder, AWriteThatWaitsCanBeGivenUp) {
-  ask(ControlType::kWrite, 5, {}, &gpu_);
-  ask(ControlType::kWrite, 6, {}, &gpu_);
+  ask(FrameType::kWrite, 5, {}, &gpu_);
+  ask(FrameType::kWrite, 6, {}, &gpu_);
   expect_silence();
   const auto give_up = [this](uint64_t operation) {
-    say(ControlType::kCancel, operation, 0, static_cast<uint64_t>(CancelFrame::What::kWrite));
+    say(FrameType::kCancel, operation, 0, static_cast<uint64_t>(CancelFrame::What::kWrite));
     steps(2);
   };
   give_up(5);
-  const auto done = hear(ControlType::kDone);
+  const auto done = hear(FrameType::kDone);
   ASSERT_TRUE(done.has_value());
   EXPECT_EQ(done->operation, 5u);
   EXPECT_EQ(done->value, static_cast<uint64_t>(Code::kCancelled));
   gpu_.open = true;
   steps(2);
-  EXPECT_EQ(hear(ControlType::kGo)->operation, 6u);
-  EXPECT_FALSE(hear(ControlType::kGo).has_value());
+  EXPECT_EQ(hear(FrameType::kGo)->operation, 6u);
+  EXPECT_FALSE(hear(FrameType::kGo).has_value());
   give_up(6);
   EXPECT_TRUE(alive()) << "it had been told to begin at the same moment";
 }
@@ -101,9 +101,9 @@ TEST_F(LinkGpuOrder, AWriterThatGivesUpAsksAndHearsTheEnd) {
                                                             .remote = {{.slot = {0, 1}, .offset = 0, .bytes = kLong}},
                                                             .timeout = std::chrono::milliseconds(10)});
   step();
-  ASSERT_TRUE(hear(ControlType::kWrite).has_value());
+  ASSERT_TRUE(hear(FrameType::kWrite).has_value());
   steps(15);
-  const auto cancel = hear(ControlType::kCancel);
+  const auto cancel = hear(FrameType::kCancel);
   ASSERT_TRUE(cancel.has_value());
   EXPECT_EQ(cancel->operation, static_cast<uint64_t>(writing));
   EXPECT_EQ(cancel->bytes, static_cast<uint64_t>(CancelFrame::What::kWrite));
@@ -115,28 +115,28 @@ TEST_F(LinkGpuOrder, AWriterThatGivesUpAsksAndHearsTheEnd) {
 }
 
 TEST_F(LinkGpuOrder, WorkThatFailedRefusesTheOperationOnly) {
-  ask(ControlType::kWrite, 5, {}, &gpu_);
+  ask(FrameType::kWrite, 5, {}, &gpu_);
   steps(2);
   gpu_.failure = Status(Code::kCuda, "query event", "broken");
   steps(2);
-  const auto done = hear(ControlType::kDone);
+  const auto done = hear(FrameType::kDone);
   ASSERT_TRUE(done.has_value());
   EXPECT_EQ(done->value, static_cast<uint64_t>(Code::kCuda));
   EXPECT_TRUE(alive());
 }
 
 TEST_F(LinkGpuOrder, WhatWaitsHoldsNoMemory) {
-  ask(ControlType::kWrite, 5, {}, &gpu_);
+  ask(FrameType::kWrite, 5, {}, &gpu_);
   steps(2);
   EXPECT_TRUE(registry_.try_remove(host_id_).is_ok());
   steps(2);
-  const auto done = hear(ControlType::kDone);
+  const auto done = hear(FrameType::kDone);
   ASSERT_TRUE(done.has_value());
   EXPECT_EQ(done->value, static_cast<uint64_t>(Code::kNotFound));
 }
 
 TEST_F(LinkGpuOrder, ALinkEndsWhileSomethingWaits) {
-  ask(ControlType::kWrite, 5, {}, &gpu_);
+  ask(FrameType::kWrite, 5, {}, &gpu_);
   say_write(6, advertised(host_id_, 0, 1000, &gpu_), std::span(peers_).first(1000));
   steps(2);
   const Bytes before = host_;

@@ -94,7 +94,7 @@ TEST_F(LinkMemory, AWrite) {
       [&] {
         const OperationId id = write(host(0, kLong));
         step();
-        say_of(id, ControlType::kGo);
+        say_of(id, FrameType::kGo);
         say_done(id);
         return id;
       },
@@ -106,7 +106,7 @@ TEST_F(LinkMemory, ARead) {
       [&] {
         const OperationId id = read(host(0, kLong));
         step();
-        say(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong);
+        say(FrameType::kReady, static_cast<uint64_t>(id), 0, kLong);
         peers_turn();
         return id;
       },
@@ -143,7 +143,7 @@ TEST_F(LinkMemory, AWriteThroughTheRing) {
 TEST_F(LinkMemory, AWriteThatBegins) {
   eager_ = true;
   answer_ = [&](OperationId id) {
-    if (hear(ControlType::kWrite)) say_done(id);
+    if (hear(FrameType::kWrite)) say_done(id);
   };
   at_every_allocation([&] { return start_in_turn(OperationKind::kWrite); }, [&] { (void)receive_at_peer(); });
 }
@@ -151,7 +151,7 @@ TEST_F(LinkMemory, AWriteThatBegins) {
 TEST_F(LinkMemory, AReadWhoseBytesBegin) {
   eager_ = true;
   answer_ = [&](OperationId id) {
-    if (hear(ControlType::kRead)) say_begun(ControlType::kReady, static_cast<uint64_t>(id), 0);
+    if (hear(FrameType::kRead)) say_begun(FrameType::kReady, static_cast<uint64_t>(id), 0);
   };
   at_every_allocation([&] { return start_in_turn(OperationKind::kRead); }, [&] { peer_sends(); });
 }
@@ -160,13 +160,13 @@ TEST_F(LinkMemory, AReceiveThatIsPostedBehindWritesThatBegan) {
   eager_ = true;
   allow_log("send channel gives up");  // at the peer, which sends to a link that is no more
   answer_ = [&](OperationId) {
-    if (!hear(ControlType::kPosted)) return;
+    if (!hear(FrameType::kPosted)) return;
     OperationPayload nowhere, here, nothing;
     nowhere.ranges = {{.slot = {1, 2}, .offset = 0, .bytes = kLong}};
     here.ranges = {advertised(host_id_, kLong, kLong)};
-    say_begun(ControlType::kWrite, 5, 0, &nowhere);
-    say_begun(ControlType::kWrite, 6, 0, &here);
-    say_begun(ControlType::kSend, 7, receives_ - 1, &nothing);
+    say_begun(FrameType::kWrite, 5, 0, &nowhere);
+    say_begun(FrameType::kWrite, 6, 0, &here);
+    say_begun(FrameType::kSend, 7, receives_ - 1, &nothing);
   };
   at_every_allocation([&] { return start_in_turn(OperationKind::kRecv); }, [&] { peer_sends(3); });
 }
@@ -174,7 +174,7 @@ TEST_F(LinkMemory, AReceiveThatIsPostedBehindWritesThatBegan) {
 TEST_F(LinkMemory, AReceiveWhoseSendSaysWhenItBegins) {
   eager_ = true;
   answer_ = [&](OperationId) {
-    if (hear(ControlType::kGo)) say(ControlType::kBegin, 6);
+    if (hear(FrameType::kGo)) say(FrameType::kBegin, 6);
   };
   at_every_allocation(
       [&] {
@@ -199,8 +199,8 @@ TEST_F(LinkMemory, ReceivesThatWaitForTheirBegin) {
       }
       steps(3);
       for (uint64_t number = 0; number < kReceives; ++number) {
-        ASSERT_TRUE(hear(ControlType::kGo).has_value());
-        if (begins) say(ControlType::kBegin, number);
+        ASSERT_TRUE(hear(FrameType::kGo).has_value());
+        if (begins) say(FrameType::kBegin, number);
       }
       if (!begins) link_->fail(Status(Code::kPeerGone, "test", "it has gone"));
       peers_turn();

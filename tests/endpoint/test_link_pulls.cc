@@ -13,7 +13,7 @@ class LinkPulls : public NearLinkTest {};
 TEST_F(LinkPulls, AWriteOfThePeer) {
   offer_write({source(0, kLong)});
   ASSERT_TRUE(pulled());
-  ASSERT_TRUE(await(ControlType::kDone));
+  ASSERT_TRUE(await(FrameType::kDone));
   EXPECT_TRUE(has_peers(host_, kLong));
   EXPECT_EQ(link_->stats().bytes_received, kLong);
   EXPECT_EQ(link_->stats().chunks_in_flight, 0u);
@@ -37,14 +37,14 @@ TEST_F(LinkPulls, PiecesOfAnyLength) {
     ranges.push_back(advertised(host_id_, at, length));
   }
   offer_write(sources, ranges);
-  ASSERT_TRUE(await(ControlType::kDone));
+  ASSERT_TRUE(await(FrameType::kDone));
   EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), host_.begin()));
 }
 
 TEST_F(LinkPulls, AReceiveThatComesLater) {
   offer_send({source(0, kLong)});
   steps(3);
-  EXPECT_FALSE(hear(ControlType::kGo));
+  EXPECT_FALSE(hear(FrameType::kGo));
   const OperationId id = receive(host(0, kLong));
   ASSERT_TRUE(pulled());
   EXPECT_TRUE(end_of(id).is_ok());
@@ -53,7 +53,7 @@ TEST_F(LinkPulls, AReceiveThatComesLater) {
 
 TEST_F(LinkPulls, AReadOfItsOwn) {
   const OperationId id = read(host(0, kLong));
-  ASSERT_TRUE(await(ControlType::kRead));
+  ASSERT_TRUE(await(FrameType::kRead));
   offer_read(id, {source(0, kLong)});
   ASSERT_TRUE(pulled(true));
   EXPECT_TRUE(end_of(id).is_ok());
@@ -64,7 +64,7 @@ TEST_F(LinkPulls, AReadOfItsOwn) {
 TEST_F(LinkPulls, ThePeerCopies) {
   const OperationId written = write(host(7, kLong)), sent = send(device(9, kLong));
   for (const auto& [type, id, memory, offset] :
-       {std::tuple{ControlType::kWrite, written, &host_, 7}, std::tuple{ControlType::kSend, sent, &device_, 9}}) {
+       {std::tuple{FrameType::kWrite, written, &host_, 7}, std::tuple{FrameType::kSend, sent, &device_, 9}}) {
     const auto offered = offer(type);
     ASSERT_TRUE(offered);
     ASSERT_EQ(offered->sources.size(), 1u);
@@ -78,8 +78,8 @@ TEST_F(LinkPulls, ThePeerCopies) {
 }
 
 TEST_F(LinkPulls, ThePeerReads) {
-  ask(ControlType::kRead, kOperation);
-  const auto ready = await(ControlType::kReady);
+  ask(FrameType::kRead, kOperation);
+  const auto ready = await(FrameType::kReady);
   ASSERT_TRUE(ready);
   EXPECT_EQ(ready->bytes, kLong);
   EXPECT_EQ(ready->payload_bytes, 2 * sizeof(OfferHeader) + sizeof(WireSource));
@@ -96,17 +96,17 @@ TEST_F(LinkPulls, TheNetworkIsNotAsked) {
   const uint64_t asked = fake_.calls(Call::kRegister);
   fake_.fail_call(Call::kRegister, 1, Status(Code::kExhausted, "register memory", "the plugin takes none"));
   const OperationId written = write(host(0, kLong)), sent = send(device(0, kLong));
-  for (const auto& [type, id] : {std::pair{ControlType::kWrite, written}, {ControlType::kSend, sent}}) {
+  for (const auto& [type, id] : {std::pair{FrameType::kWrite, written}, {FrameType::kSend, sent}}) {
     ASSERT_TRUE(offer(type));
     say_go(id, Way::kPull);
   }
   expect_ends(sent, written);
-  ask(ControlType::kRead, kOperation);
-  ASSERT_TRUE(await(ControlType::kReady));
+  ask(FrameType::kRead, kOperation);
+  ASSERT_TRUE(await(FrameType::kReady));
   say_go(OperationId{kOperation}, Way::kPull, true);
   offer_write({source(0, kLong)});
   ASSERT_TRUE(pulled());
-  ASSERT_TRUE(await(ControlType::kDone));
+  ASSERT_TRUE(await(FrameType::kDone));
   EXPECT_TRUE(alive());
   EXPECT_EQ(fake_.calls(Call::kRegister), asked);
 }
@@ -115,13 +115,13 @@ TEST_F(LinkPulls, TheNetworkIsNotAsked) {
 TEST_F(LinkPulls, ThePeerWantsTheNetwork) {
   for (const Packing over_network : {Packing::kPacked, Packing::kWhole}) {
     const OperationId id = write(host(0, kLong));
-    const auto offered = await(ControlType::kWrite);
+    const auto offered = await(FrameType::kWrite);
     ASSERT_TRUE(offered);
     EXPECT_EQ(offered->packing, static_cast<uint8_t>(over_network));
     EXPECT_NE(offered->payload_bytes, 0u);
     std::fill(peers_.begin(), peers_.end(), std::byte{0});
     (void)receive_at_peer();
-    say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, over_network);
+    say(FrameType::kGo, static_cast<uint64_t>(id), 0, 0, over_network);
     ASSERT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
     say_done(id);
     ASSERT_TRUE(drive([&] { return !pending(id); }));
@@ -137,7 +137,7 @@ TEST_F(LinkPulls, WhatAPeerHasGivenUpDoesNotCount) {
   offer_send({source(0, kLong)});
   expect_refused(Code::kPeerGone);
   EXPECT_EQ(end_of(id).code(), Code::kPeerGone);
-  EXPECT_FALSE(hear(ControlType::kGo));
+  EXPECT_FALSE(hear(FrameType::kGo));
 }
 
 TEST_F(LinkPulls, TheEndIsSaidBeforeMemoryIsGivenBack) {
@@ -153,7 +153,7 @@ TEST_F(LinkPulls, TheEndIsSaidBeforeMemoryIsGivenBack) {
 TEST_F(LinkPulls, TheLanesTakeTheRest) {
   host_peer_->reads_memory = false;
   offer_write({source(0, kLong)});
-  const auto go = await(ControlType::kGo);
+  const auto go = await(FrameType::kGo);
   ASSERT_TRUE(go);
   EXPECT_NE(go->way, static_cast<uint8_t>(Way::kPull));
   EXPECT_TRUE(alive());
@@ -168,32 +168,32 @@ TEST_F(LinkPulls, APeerThatMayNoLongerBeReadIsLeftToTheRing) {
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   offer_write({source(0, kLong)});
   ASSERT_TRUE(pulled());
-  ASSERT_TRUE(await(ControlType::kDone));
+  ASSERT_TRUE(await(FrameType::kDone));
   host_peer_->pid = child;
   std::fill(host_.begin(), host_.end(), std::byte{0});
   const OperationId id = read(device(0, kLong));
-  ASSERT_TRUE(await(ControlType::kRead));
+  ASSERT_TRUE(await(FrameType::kRead));
   offer_read(id, {source(0, kLong)});
   OperationPayload payload;
   payload.ranges = {advertised(host_id_, 0, kLong)};
   payload.sources = {source(kPart - kLong, kLong)};
   payload.ring = true;
-  say(ControlType::kWrite, kOperation + 1, 0, kLong, Packing::kPacked, &payload);
+  say(FrameType::kWrite, kOperation + 1, 0, kLong, Packing::kPacked, &payload);
   for (const bool of_read : {true, false}) {
-    const auto go = await(ControlType::kGo);
+    const auto go = await(FrameType::kGo);
     ASSERT_TRUE(go);
     EXPECT_EQ(go->way, static_cast<uint8_t>(Way::kRing));
     EXPECT_EQ(go->value == 1, of_read);
   }
   EXPECT_EQ(put(std::span(peers_).first(kLong)), kLong);
   EXPECT_EQ(put(std::span(peers_).last(kLong)), kLong);
-  ASSERT_TRUE(await(ControlType::kDone));
+  ASSERT_TRUE(await(FrameType::kDone));
   EXPECT_TRUE(end_of(id).is_ok());
   EXPECT_TRUE(has_peers(device_, kLong));
   EXPECT_TRUE(std::equal(peers_.end() - kLong, peers_.end(), host_.begin()));
   host_peer_->pid = ::getpid();
   offer_write({source(0, kLong)});
-  const auto go = await(ControlType::kGo);
+  const auto go = await(FrameType::kGo);
   ASSERT_TRUE(go);
   EXPECT_EQ(go->way, static_cast<uint8_t>(Way::kRing)) << "not tried again";
 }
@@ -209,7 +209,7 @@ TEST_F(LinkPulls, SharesAreChecked) {
   const MemoryShare memory{.kind = ShareKind::kIpc, .base = 4096, .bytes = 4096};
   share(2, memory);
   offer_write({source(0, kLong, 2)});
-  const auto go = await(ControlType::kGo);
+  const auto go = await(FrameType::kGo);
   ASSERT_TRUE(go);
   EXPECT_NE(go->way, static_cast<uint8_t>(Way::kPull));
   say_pull(PullTalk::kUnshare, 2);
@@ -240,17 +240,17 @@ TEST_F(LinkPulls, WhatNoPeerOfOursSays) {
       {"one that wraps", {{.share = 0, .address = ~uint64_t{0}, .bytes = kLong}}},
       {"a sum that wraps", {{.share = 0, .address = 0, .bytes = ~uint64_t{0}}, {.share = 0, .address = 0, .bytes = kLong + 1}}}};
   for (const auto& [name, sources] : cases) {
-    for (const ControlType type : {ControlType::kReady, ControlType::kSend, ControlType::kWrite}) {
+    for (const FrameType type : {FrameType::kReady, FrameType::kSend, FrameType::kWrite}) {
       SCOPED_TRACE(std::string(name) + ", " + std::string(name_of(type)));
       allow_log("has ended: ");
       renew(make_host(true));
-      if (type == ControlType::kSend) {
+      if (type == FrameType::kSend) {
         offer_send(sources);
-      } else if (type == ControlType::kWrite) {
+      } else if (type == FrameType::kWrite) {
         offer_write(sources);
       } else {
         const OperationId id = read(host(0, kLong));
-        ASSERT_TRUE(await(ControlType::kRead));
+        ASSERT_TRUE(await(FrameType::kRead));
         offer_read(id, sources);
       }
       expect_refused();
@@ -262,8 +262,8 @@ TEST_F(LinkPulls, SourcesThatAreCutOff) {
   std::vector<std::byte> offers;
   append_offer(Way::kPull, std::vector<std::byte>(sizeof(WireSource) + 1), offers);
   const OperationId id = read(host(0, kLong));
-  ASSERT_TRUE(await(ControlType::kRead));
-  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), offers);
+  ASSERT_TRUE(await(FrameType::kRead));
+  say_raw(make_header(FrameType::kReady, static_cast<uint64_t>(id), 0, kLong), offers);
   expect_refused();
 }
 
@@ -271,9 +271,9 @@ TEST_F(LinkPulls, MessagesThatNoLaneUnderstands) {
   const MemoryShare memory{.kind = ShareKind::kIpc, .base = 4096, .bytes = 4096};
   const auto words = std::as_bytes(std::span(&memory, 1));
   const auto lane = [](uint64_t what, uint64_t to_sender, Way way) {
-    return make_header(ControlType::kLane, 2, what, to_sender, Packing::kWhole, way);
+    return make_header(FrameType::kLane, 2, what, to_sender, Packing::kWhole, way);
   };
-  const std::tuple<const char*, ControlHeader, std::span<const std::byte>> cases[] = {
+  const std::tuple<const char*, FrameHeader, std::span<const std::byte>> cases[] = {
       {"a share that is cut off", lane(0, 0, Way::kPull), words.first(words.size() - 1)},
       {"of an unknown kind", lane(3, 0, Way::kPull), words},
       {"a share to the sender", lane(0, 1, Way::kPull), words},
@@ -295,8 +295,8 @@ TEST_F(LinkPulls, AnOfferByAWayThatThisEndHasNot) {
   const std::vector<std::byte> known = offers_of({source(0, kLong)});
   offers.insert(offers.end(), known.begin(), known.end());
   const OperationId id = read(host(0, kLong));
-  ASSERT_TRUE(await(ControlType::kRead));
-  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), offers);
+  ASSERT_TRUE(await(FrameType::kRead));
+  say_raw(make_header(FrameType::kReady, static_cast<uint64_t>(id), 0, kLong), offers);
   ASSERT_TRUE(pulled(true));
   EXPECT_TRUE(end_of(id).is_ok());
   EXPECT_TRUE(has_peers(host_, kLong));

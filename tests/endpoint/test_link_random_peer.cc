@@ -49,7 +49,7 @@ class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<std
     side.poll = [&](uint64_t number) { return operations_.poll(OperationId{number}); };
     side.cancel = [&](uint64_t number) { cancel(OperationId{number}); };
     side.take_notifications = [&] { return inbox_.take_all().size(); };
-    side.say = [&](const ControlHeader& header, std::span<const std::byte> payload) { say_raw(header, payload); };
+    side.say = [&](const FrameHeader& header, std::span<const std::byte> payload) { say_raw(header, payload); };
     side.settle = [&] {
       steps(4);
       return std::exchange(heard_.frames, {});

@@ -51,9 +51,9 @@ TEST_F(LinkShared, AWriteOfThePeer) {
   EXPECT_TRUE(link_->serves(host_id_));
   put_all(peers(0, kLong - 1));
   steps(3);
-  EXPECT_FALSE(hear(ControlType::kDone)) << "a byte is missing";
+  EXPECT_FALSE(hear(FrameType::kDone)) << "a byte is missing";
   put_all(peers(kLong - 1, 1));
-  ASSERT_TRUE(await(ControlType::kDone));
+  ASSERT_TRUE(await(FrameType::kDone));
   EXPECT_TRUE(has_peers(host_, kLong));
   EXPECT_FALSE(link_->serves(host_id_));
   EXPECT_EQ(link_->stats().bytes_received, kLong);
@@ -73,7 +73,7 @@ TEST_F(LinkShared, RangesOfAnyLengthInTheirOrder) {
   offer_write({}, ranges);
   ASSERT_TRUE(went());
   put_all(peers(0, kLong));
-  ASSERT_TRUE(await(ControlType::kDone));
+  ASSERT_TRUE(await(FrameType::kDone));
   EXPECT_TRUE(wanted == host_);
 }
 
@@ -84,10 +84,10 @@ TEST_F(LinkShared, TheRingGoesRound) {
     OperationPayload payload;
     payload.ranges = {advertised(host_id_, offset, kLong)};
     payload.ring = true;
-    say(ControlType::kWrite, kOperation + i, 0, kLong, Packing::kPacked, &payload);
+    say(FrameType::kWrite, kOperation + i, 0, kLong, Packing::kPacked, &payload);
     ASSERT_TRUE(went());
     put_all(peers(offset, kLong));
-    ASSERT_TRUE(await(ControlType::kDone));
+    ASSERT_TRUE(await(FrameType::kDone));
     ASSERT_TRUE(std::equal(host_.begin() + static_cast<ptrdiff_t>(offset), host_.begin() + static_cast<ptrdiff_t>(offset + kLong),
                            peers_.begin() + static_cast<ptrdiff_t>(offset)))
         << i;
@@ -98,7 +98,7 @@ TEST_F(LinkShared, TheRingGoesRound) {
 TEST_F(LinkShared, AReceiveThatComesLater) {
   offer_send({});
   steps(3);
-  EXPECT_FALSE(hear(ControlType::kGo));
+  EXPECT_FALSE(hear(FrameType::kGo));
   const OperationId id = receive(device(0, kLong));  // no GPU's: the host gets at it
   ASSERT_TRUE(went());
   expect_arrives(id, device_);
@@ -106,15 +106,15 @@ TEST_F(LinkShared, AReceiveThatComesLater) {
 
 TEST_F(LinkShared, AReadOfItsOwn) {
   const OperationId id = read(host(0, kLong));
-  ASSERT_TRUE(await(ControlType::kRead));
+  ASSERT_TRUE(await(FrameType::kRead));
   offer_read(id, {});
   ASSERT_TRUE(went(true));
   expect_arrives(id, host_);
 }
 
 TEST_F(LinkShared, ThePeerReads) {
-  ask(ControlType::kRead, kOperation);
-  const auto ready = await(ControlType::kReady);
+  ask(FrameType::kRead, kOperation);
+  const auto ready = await(FrameType::kReady);
   ASSERT_TRUE(ready);
   EXPECT_EQ(ready->payload_bytes, sizeof(OfferHeader));
   const Bytes before = host_;
@@ -128,7 +128,7 @@ TEST_F(LinkShared, ThePeerReads) {
 // Two at once come in the order of their Go.
 TEST_F(LinkShared, WritesAndSendsOfItsOwn) {
   const OperationId written = write(host(7, kLong)), sent = send(device(9, kLong));
-  ASSERT_TRUE(await(ControlType::kWrite) && await(ControlType::kSend));
+  ASSERT_TRUE(await(FrameType::kWrite) && await(FrameType::kSend));
   go(sent);
   go(written);
   EXPECT_TRUE(is_part(take(kLong), device_, 9));
@@ -139,7 +139,7 @@ TEST_F(LinkShared, WritesAndSendsOfItsOwn) {
 // Nothing is said of where memory lies that the peer cannot read.
 TEST_F(LinkShared, NoSourcesAreTold) {
   (void)write(host(7, kLong));
-  const auto offered = offer(ControlType::kWrite);
+  const auto offered = offer(FrameType::kWrite);
   ASSERT_TRUE(offered);
   EXPECT_TRUE(offered->sources.empty());
   EXPECT_TRUE(offered->ring);
@@ -163,7 +163,7 @@ TEST_F(LinkShared, NothingIsTouchedAfterAFailure) {
 
 TEST_F(LinkShared, APeerThatIsGoneEndsIt) {
   const OperationId id = write(host(0, kLong));
-  ASSERT_TRUE(await(ControlType::kWrite));
+  ASSERT_TRUE(await(FrameType::kWrite));
   go(id);
   steps(3);
   peer_.reset();
@@ -182,14 +182,14 @@ TEST_F(LinkShared, CountersThatDoNotAddUp) {
 
 TEST_F(LinkShared, AGoForWhatWasNotOfferedSo) {
   const OperationId id = write(host(0, kLong));
-  ASSERT_TRUE(await(ControlType::kWrite));
+  ASSERT_TRUE(await(FrameType::kWrite));
   say_go(id, Way::kPull);
   expect_refused();
 }
 
 TEST_F(LinkShared, AGoForAReadThatWasNotOfferedSo) {
-  ask(ControlType::kRead, kOperation);
-  ASSERT_TRUE(await(ControlType::kReady));
+  ask(FrameType::kRead, kOperation);
+  ASSERT_TRUE(await(FrameType::kReady));
   say_go(OperationId{kOperation}, Way::kPull, true);
   expect_refused();
 }
@@ -207,7 +207,7 @@ class LinkSharedGpu : public LinkShared {
   }
   /// What the peer hears of a send of GPU memory.
   OperationPayload offered() {
-    const auto offer = this->offer(ControlType::kSend);
+    const auto offer = this->offer(FrameType::kSend);
     EXPECT_TRUE(offer);
     return offer.value_or(OperationPayload{});
   }
@@ -244,7 +244,7 @@ TEST_F(LinkSharedGpu, AGpuThatDoesNotReachTheRingUsesTheNetwork) {
   gpu_.forbid_mapping();
   (void)receive(host(0, kLong));
   offer_send({source(0, kLong, 5)}, false);
-  const auto taken = await(ControlType::kGo);
+  const auto taken = await(FrameType::kGo);
   ASSERT_TRUE(taken);
   EXPECT_EQ(taken->way, static_cast<uint8_t>(Way::kNetwork));
   const OperationId sent = send(device(9, kLong));
@@ -265,8 +265,8 @@ TEST_F(LinkSharedGpu, APeerWantsGpuMemoryInARingThatTheGpuDoesNotReach) {
     if (reads) {
       OperationPayload payload;
       payload.ranges = {advertised(device_id_, 0, kLong)};
-      say(ControlType::kRead, kOperation, 0, kLong, Packing::kWhole, &payload);
-      ASSERT_TRUE(await(ControlType::kReady));
+      say(FrameType::kRead, kOperation, 0, kLong, Packing::kWhole, &payload);
+      ASSERT_TRUE(await(FrameType::kReady));
       go(OperationId{kOperation}, true);
     } else {
       const OperationId sent = send(device(9, kLong));

@@ -66,8 +66,8 @@ class LinkShares : public NearLinkTest {
   }
   std::vector<WireSource> offered(size_t offset) {
     (void)send(device(offset, kLong));
-    const auto offer = this->offer(ControlType::kSend);
-    if (!hear(ControlType::kSend) || !offer) return {{.share = 99, .address = 9, .bytes = 9}};
+    const auto offer = this->offer(FrameType::kSend);
+    if (!hear(FrameType::kSend) || !offer) return {{.share = 99, .address = 9, .bytes = 9}};
     return offer->sources;
   }
 
@@ -111,7 +111,7 @@ TEST_F(LinkShares, WhatReachesBeyondAShareIsNotPulled) {
     renew(make_host(true));
     share(kLong + 10);
     offer_write_from(offset);
-    const auto go = await(ControlType::kGo);
+    const auto go = await(FrameType::kGo);
     ASSERT_TRUE(go) << offset;
     EXPECT_NE(go->way, static_cast<uint8_t>(Way::kPull)) << offset;
   }
@@ -125,7 +125,7 @@ TEST_F(LinkShares, ACopyThatRunsKeepsItsShareMapped) {
   say_pull(PullTalk::kUnshare, kShare);
   steps(3);
   EXPECT_TRUE(alive());
-  EXPECT_FALSE(hear(ControlType::kGo));
+  EXPECT_FALSE(hear(FrameType::kGo));
   EXPECT_EQ(gpu_.mapped, 1);
   gpu_.release_copies();
   ASSERT_TRUE(pulled());
@@ -141,13 +141,13 @@ TEST_F(LinkShares, ThePeerIsToldWhenItsMemoryIsNotMappedAnyMore) {
   gpu_.hold_unmapping();
   say_pull(PullTalk::kUnshare, kShare);
   steps(5);
-  EXPECT_FALSE(hear(ControlType::kLane)) << "the driver waits for a kernel";
+  EXPECT_FALSE(hear(FrameType::kLane)) << "the driver waits for a kernel";
   EXPECT_FALSE(link_->needs_polling()) << "and nobody asks it";
   gpu_.release_unmapping();
-  std::optional<ControlHeader> told;
+  std::optional<FrameHeader> told;
   ASSERT_TRUE(wait_until([&] {
     step();
-    return (told = hear(ControlType::kLane)).has_value();
+    return (told = hear(FrameType::kLane)).has_value();
   }));
   EXPECT_EQ(told->operation, kShare);
   EXPECT_EQ(told->value, static_cast<uint64_t>(PullTalk::kUnshared));
@@ -163,7 +163,7 @@ TEST_F(LinkShares, AShareCountsAsMappedUntilThePeerHasSaidOtherwise) {
   }
   step();
   std::vector<uint64_t> shares;
-  while (const auto told = hear(ControlType::kLane)) shares.push_back(told->operation);
+  while (const auto told = hear(FrameType::kLane)) shares.push_back(told->operation);
   ASSERT_FALSE(shares.empty());
   EXPECT_FALSE(link_->peer_holds(region));
   EXPECT_TRUE(link_->forget(region));
@@ -189,10 +189,10 @@ TEST_F(LinkShares, OnlyTheAnswerEndsWhatThePeerMaps) {
     (void)start(OperationKind::kSend, {.ranges = std::move(whole)});
   }
   step();
-  const auto shared = hear(ControlType::kLane);
+  const auto shared = hear(FrameType::kLane);
   ASSERT_TRUE(shared);
   EXPECT_TRUE(link_->forget(region));
-  say_raw(make_header(ControlType::kLane, shared->operation, static_cast<uint64_t>(PullTalk::kUnshare), 1, Packing::kWhole, Way::kPull));
+  say_raw(make_header(FrameType::kLane, shared->operation, static_cast<uint64_t>(PullTalk::kUnshare), 1, Packing::kWhole, Way::kPull));
   expect_refused();
 }
 

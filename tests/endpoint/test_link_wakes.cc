@@ -55,14 +55,14 @@ class LinkWakes : public NearLinkTest {
   }
   void offer_and_go() {
     offer_write({});
-    ASSERT_TRUE(await(ControlType::kGo));
+    ASSERT_TRUE(await(FrameType::kGo));
   }
   /// More than the ring takes is under way to a peer that has taken nothing.
   void fill_ring() {
     BulkRing& ring = peer_area_.bulk_ring(true);
     for (size_t sent = 0; sent <= BulkRing::kBytes; sent += kLong) {
       const OperationId id = write(host(0, kLong));
-      ASSERT_TRUE(await(ControlType::kWrite));
+      ASSERT_TRUE(await(FrameType::kWrite));
       say_go(id, Way::kRing);
     }
     ASSERT_TRUE(drive([&] { return ring.written == BulkRing::kBytes; }));
@@ -77,7 +77,7 @@ TEST_F(LinkWakes, AnEndThatReceivesSleepsUntilThePeerHasPutSomethingIn) {
   expect_sleeps(kWakeForBytes | kWakeForBulkBytes);
   EXPECT_EQ(put(std::span(peers_).subspan(kLong / 2, kLong - kLong / 2)), kLong - kLong / 2);
   expect_wakes();
-  ASSERT_TRUE(await(ControlType::kDone));
+  ASSERT_TRUE(await(FrameType::kDone));
   EXPECT_TRUE(has_peers(host_, kLong));
   expect_sleeps(kWakeForBytes);
 }
@@ -93,7 +93,7 @@ TEST_F(LinkWakes, AnEndThatSendsSleepsUntilThePeerHasMadeRoom) {
 
 TEST_F(LinkWakes, APeerThatWaitsForBytesIsWokenByThem) {
   const OperationId id = write(host(0, kLong));
-  ASSERT_TRUE(await(ControlType::kWrite));
+  ASSERT_TRUE(await(FrameType::kWrite));
   peer_sleeps(kWakeForBulkRoom);
   say_go(id, Way::kRing);
   BulkRing& ring = peer_area_.bulk_ring(true);
@@ -102,7 +102,7 @@ TEST_F(LinkWakes, APeerThatWaitsForBytesIsWokenByThem) {
   EXPECT_EQ(ring.written, kLong);
   EXPECT_FALSE(peer_is_woken()) << "it does not wait for them";
   const OperationId next = write(host(0, kLong));
-  ASSERT_TRUE(await(ControlType::kWrite));
+  ASSERT_TRUE(await(FrameType::kWrite));
   say_go(next, Way::kRing);
   peer_sleeps(kWakeForBulkBytes);
   (void)peer_->flush();
@@ -144,7 +144,7 @@ TEST_F(LinkWakes, ABacklogSleepsUntilThePeerHasReadFrames) {
   EXPECT_EQ(wanted(), kWakeForBytes | kWakeForRoom);
   (void)peer_->receive(heard_);
   expect_wakes();
-  EXPECT_TRUE(await(ControlType::kNotify));
+  EXPECT_TRUE(await(FrameType::kNotify));
 }
 
 }  // namespace

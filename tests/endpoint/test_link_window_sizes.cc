@@ -22,7 +22,7 @@ class LinkWindowSizes : public LinkTest {
   ~LinkWindowSizes() override { link_.reset(); }
   /// The peer asks for a larger window.
   void ask_for(Window window) {
-    say(ControlType::kCredit, static_cast<uint64_t>(window));
+    say(FrameType::kCredit, static_cast<uint64_t>(window));
     step();
   }
   /// Sends of the peer that nobody receives. @return how many
@@ -46,7 +46,7 @@ class LinkWindowSizes : public LinkTest {
 
 TEST_F(LinkWindowSizes, AskedForALargerOneItGivesAWholeOneWhileThereIsPlenty) {
   ask_for(Window::kSends);
-  const auto credit = hear(ControlType::kCredit);
+  const auto credit = hear(FrameType::kCredit);
   ASSERT_TRUE(credit.has_value());
   EXPECT_EQ(credit->operation, static_cast<uint64_t>(Window::kSends));
   EXPECT_EQ(credit->value, kInlineWindowBytes);
@@ -54,13 +54,13 @@ TEST_F(LinkWindowSizes, AskedForALargerOneItGivesAWholeOneWhileThereIsPlenty) {
   EXPECT_EQ(memory_.held(), 2 * kFloor + credit->bytes);
   say_sends(kInlineWindowBytes);
   EXPECT_TRUE(alive());
-  EXPECT_FALSE(hear(ControlType::kCredit).has_value());
+  EXPECT_FALSE(hear(FrameType::kCredit).has_value());
 }
 
 TEST_F(LinkWindowSizes, TwiceItsSizeWhenThereIsLess) {
   ASSERT_TRUE(others_.grow(30 * kFloor));
   ask_for(Window::kSendOffers);
-  const auto credit = hear(ControlType::kCredit);
+  const auto credit = hear(FrameType::kCredit);
   ASSERT_TRUE(credit.has_value());
   EXPECT_EQ(credit->value, 2 * kSmallWindowBytes);
   EXPECT_EQ(credit->bytes, kSmallWindowBytes);
@@ -79,18 +79,18 @@ TEST_F(LinkWindowSizes, NoneIsGivenUntilThereIsMemory) {
     crowd_.push_back(memory_.admit(std::to_string(i), true).value());
   ask_for(Window::kSends);
   steps(100);
-  EXPECT_FALSE(hear(ControlType::kCredit).has_value());
+  EXPECT_FALSE(hear(FrameType::kCredit).has_value());
   EXPECT_TRUE(alive());
   others_ = {};
   steps(30);
-  const auto credit = hear(ControlType::kCredit);
+  const auto credit = hear(FrameType::kCredit);
   ASSERT_TRUE(credit.has_value());
   EXPECT_GT(credit->bytes, 0u);
 }
 
 TEST_F(LinkWindowSizes, WhatWasGrownGoesBackWithTheCreditWhenThereIsLittle) {
   ask_for(Window::kSends);
-  ASSERT_TRUE(hear(ControlType::kCredit).has_value());
+  ASSERT_TRUE(hear(FrameType::kCredit).has_value());
   const uint64_t grown = memory_.held();
   say_sends(kInlineWindowBytes);
   ASSERT_TRUE(others_.grow(30 * kFloor));
@@ -99,7 +99,7 @@ TEST_F(LinkWindowSizes, WhatWasGrownGoesBackWithTheCreditWhenThereIsLittle) {
   receive_all(0);
   steps(5);
   EXPECT_LT(memory_.held(), grown + 33 * kFloor);
-  const auto credit = hear(ControlType::kCredit);
+  const auto credit = hear(FrameType::kCredit);
   ASSERT_TRUE(credit.has_value());
   EXPECT_LT(credit->value, kInlineWindowBytes);
   EXPECT_GE(credit->value, kSmallWindowBytes);
@@ -138,13 +138,13 @@ TEST_F(LinkWindowSizes, ThisEndAsksForALargerOneAndGoesOn) {
   EXPECT_TRUE(pending(id));
   bool left = false;
   EXPECT_TRUE(drive([&] {
-    if (const auto ask = hear(ControlType::kCredit)) {
+    if (const auto ask = hear(FrameType::kCredit)) {
       EXPECT_EQ(ask->bytes, 0u);
       EXPECT_EQ(ask->value, 0u);
       const uint64_t whole = bytes_of(Window{static_cast<uint8_t>(ask->operation)});
-      say(ControlType::kCredit, ask->operation, whole, whole - kSmallWindowBytes);
+      say(FrameType::kCredit, ask->operation, whole, whole - kSmallWindowBytes);
     }
-    return left = left || hear(ControlType::kSendData) || hear(ControlType::kSend);
+    return left = left || hear(FrameType::kSendData) || hear(FrameType::kSend);
   }));
 }
 
@@ -152,12 +152,12 @@ TEST_F(LinkWindowSizes, ThisEndAsksForALargerOneAndGoesOn) {
 TEST_F(LinkWindowSizes, NoCreditForAPeerThatDoesNotReadItsAnswers) {
   OperationPayload payload;
   payload.ranges = {advertised(host_id_, 0, kShort)};
-  const WindowUse use = use_of(ControlType::kRead, kShort, payload, kInline);
+  const WindowUse use = use_of(FrameType::kRead, kShort, payload, kInline);
   // What the socket takes, and a little more, is answered at once.
   constexpr uint64_t kFree = 1u << 20;
   uint64_t said = 0;
   for (uint64_t bytes = 0; bytes < kSmallWindowBytes + kFree && alive(); bytes += use.bytes) {
-    say(ControlType::kRead, ++said, 0, kShort, Packing::kWhole, &payload);
+    say(FrameType::kRead, ++said, 0, kShort, Packing::kWhole, &payload);
     step(false);
   }
   steps(20, false);

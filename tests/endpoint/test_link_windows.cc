@@ -17,7 +17,7 @@ class LinkWindows : public LinkTest {
     say_write(99, advertised(host_id_, 100, 8), std::span(peers_).first(8));
     steps(3);
     EXPECT_TRUE(end_of(received).is_ok());
-    const auto answer = hear(ControlType::kDone);
+    const auto answer = hear(FrameType::kDone);
     ASSERT_TRUE(answer.has_value());
     EXPECT_EQ(answer->operation, 99u);
     EXPECT_EQ(answer->value, 0u);
@@ -29,10 +29,10 @@ class LinkWindows : public LinkTest {
     const OperationId sent = send(host(0, kShort));
     const OperationId written = write(host(0, kShort));
     step();
-    EXPECT_TRUE(hear(ControlType::kSendData).has_value()) << link_->flight_record();
-    const auto heard = hear(ControlType::kWriteData);
+    EXPECT_TRUE(hear(FrameType::kSendData).has_value()) << link_->flight_record();
+    const auto heard = hear(FrameType::kWriteData);
     ASSERT_TRUE(heard.has_value()) << link_->flight_record();
-    say(ControlType::kDone, heard->operation);
+    say(FrameType::kDone, heard->operation);
     step();
     EXPECT_TRUE(end_of(sent).is_ok());
     EXPECT_TRUE(end_of(written).is_ok());
@@ -64,7 +64,7 @@ class LinkWindows : public LinkTest {
   }
   /// The peer hears that a send that was not offered does not come.
   void expect_told_cancelled(uint64_t sequence) {
-    const auto cancelled = hear(ControlType::kCancel);
+    const auto cancelled = hear(FrameType::kCancel);
     ASSERT_TRUE(cancelled.has_value());
     EXPECT_EQ(cancelled->value, sequence);
     EXPECT_EQ(cancelled->bytes, 0u) << "it was not offered, so no answer is waited for";
@@ -75,7 +75,7 @@ TEST_F(LinkWindows, ARefusedShortWriteGivesItsPartBack) {
   give_back_many([&](int i) {
     say_write(5, {.slot = {0, 12345}, .offset = 0, .bytes = kShort}, data());
     step();
-    const auto answer = hear(ControlType::kDone);
+    const auto answer = hear(FrameType::kDone);
     ASSERT_TRUE(answer.has_value()) << i;
     EXPECT_NE(answer->value, 0u);
   });
@@ -86,7 +86,7 @@ TEST_F(LinkWindows, AShortWriteGivesItsPartBack) {
     give_back_many([&](int i) {
       say_write(5, advertised(memory, 0, kShort), data());
       steps(2);
-      ASSERT_TRUE(hear(ControlType::kDone).has_value()) << i;
+      ASSERT_TRUE(hear(FrameType::kDone).has_value()) << i;
     });
   }
 }
@@ -96,14 +96,14 @@ TEST_F(LinkWindows, ANotificationGivesItsPartBackWhenThereWasRoomForIt) {
   for (int i = 0; i < kMany && !HasFailure(); ++i) {
     ASSERT_GE(room_[1], window_cost(1 + text.size()));
     room_[1] -= window_cost(1 + text.size());
-    say_raw(make_header(ControlType::kNotify), payload_of(NotifyFrame{.notify = {"n", text}}));
+    say_raw(make_header(FrameType::kNotify), payload_of(NotifyFrame{.notify = {"n", text}}));
     step();
     if (i % 4 == 3) {
       EXPECT_EQ(notified(), 4u);
     }
   }
   // Of those that wait for the application the window is kept.
-  for (int i = 0; i < 8; ++i) say_raw(make_header(ControlType::kNotify), payload_of(NotifyFrame{.notify = {"n", text}})), step();
+  for (int i = 0; i < 8; ++i) say_raw(make_header(FrameType::kNotify), payload_of(NotifyFrame{.notify = {"n", text}})), step();
   EXPECT_EQ(notified(), 4u);
   step();
   EXPECT_EQ(notified(), 4u);
@@ -129,13 +129,13 @@ TEST_F(LinkWindows, AnAnnouncedSendGivesItsPartBackWhoeverComesFirst) {
   give_back_many([&](int i) {
     const OperationId received = meet(i, host(0, kBytes), [&](uint64_t sequence) {
       put(payload, i % 3 == 0 ? std::optional<NotifyMsg>({"n", "t"}) : std::nullopt);
-      const WindowUse use = use_of(ControlType::kSend, kBytes, payload, kInline);
+      const WindowUse use = use_of(FrameType::kSend, kBytes, payload, kInline);
       ASSERT_GE(room_[use.window], use.bytes) << "a peer would wait here for ever";
       room_[use.window] -= use.bytes;
-      say(ControlType::kSend, 6, sequence, kBytes, Packing::kRanges, &payload);
+      say(FrameType::kSend, 6, sequence, kBytes, Packing::kRanges, &payload);
     });
     steps(10);
-    ASSERT_TRUE(hear(ControlType::kGo).has_value()) << link_->flight_record();
+    ASSERT_TRUE(hear(FrameType::kGo).has_value()) << link_->flight_record();
     const auto sent = peer_send_->submit({.memory = memory, .bytes = kBytes});
     ASSERT_TRUE(sent.is_ok()) << sent.status().to_string();
     ASSERT_TRUE(drive([&] { return !pending(received) && peer_send_->pending() == 0; }));
@@ -183,7 +183,7 @@ class LinkWindowsCopies : public LinkWindows {
   /// A send that does not come leaves its place empty, which the peer must know.
   void expect_told(int number) {
     if (number % 2 == 0) return expect_told_cancelled(sends_ - 1);
-    EXPECT_FALSE(hear(ControlType::kCancel).has_value()) << number;
+    EXPECT_FALSE(hear(FrameType::kCancel).has_value()) << number;
   }
 };
 
@@ -198,7 +198,7 @@ TEST_F(LinkWindowsCopies, AMessageThatIsGivenUpMeanwhileTakesNothing) {
     step();
     ASSERT_EQ(end_of(id).code(), Code::kCancelled);
     expect_told(i);
-    EXPECT_FALSE(hear(ControlType::kSendData).has_value());
+    EXPECT_FALSE(hear(FrameType::kSendData).has_value());
   }
   expect_good_ones_leave();
 }
@@ -241,8 +241,8 @@ TEST_F(LinkWindows, MessagesFromTheGpuGiveTheirSlotsBack) {
     const OperationId sent = send(device(0, kShort));
     steps(3);
     ASSERT_TRUE(end_of(sent).is_ok()) << i;
-    ASSERT_TRUE(hear(ControlType::kSendData).has_value());
-    say(ControlType::kCredit, 0, 0, window_cost(kShort));
+    ASSERT_TRUE(hear(FrameType::kSendData).has_value());
+    say(FrameType::kCredit, 0, 0, window_cost(kShort));
   }
 }
 
@@ -252,7 +252,7 @@ TEST_F(LinkWindows, AShortSendThatWaitsForTheWindowIsOfferedSoon) {
   const OperationId late = send(host(0, kShort));
   steps(kSettle);
   for (const OperationId id : sends) ASSERT_TRUE(end_of(id).is_ok());
-  const auto offered = hear(ControlType::kSend);
+  const auto offered = hear(FrameType::kSend);
   ASSERT_TRUE(offered.has_value());
   EXPECT_EQ(offered->value, sends.size());
   EXPECT_TRUE(pending(late));
@@ -265,14 +265,14 @@ TEST_F(LinkWindows, AShortWriteWaitsForTheWindowAndLeavesWithTheCredit) {
   heard_.frames.clear();
   const OperationId late = write(host(0, kShort));
   steps(20);
-  EXPECT_FALSE(hear(ControlType::kWriteData).has_value());
-  EXPECT_FALSE(hear(ControlType::kWrite).has_value());
-  say(ControlType::kCredit, 0, 0, 0);
+  EXPECT_FALSE(hear(FrameType::kWriteData).has_value());
+  EXPECT_FALSE(hear(FrameType::kWrite).has_value());
+  say(FrameType::kCredit, 0, 0, 0);
   steps(2);
-  EXPECT_FALSE(hear(ControlType::kWriteData).has_value()) << "credit for sends is none for writes";
-  say(ControlType::kCredit, 1, 0, each);
+  EXPECT_FALSE(hear(FrameType::kWriteData).has_value()) << "credit for sends is none for writes";
+  say(FrameType::kCredit, 1, 0, each);
   steps(2);
-  const auto heard = hear(ControlType::kWriteData);
+  const auto heard = hear(FrameType::kWriteData);
   ASSERT_TRUE(heard.has_value());
   EXPECT_EQ(heard->operation, static_cast<uint64_t>(late));
 }

@@ -123,9 +123,9 @@ TEST_F(ServedLinksTest, AClaimedOneStaysUntilItIsRetired) {
 TEST_F(ServedLinksTest, OneThatServesARegionFails) {
   OperationPayload payload;
   payload.ranges = {advertised(host_id_, 0, 100'000)};
-  say(ControlType::kWrite, 5, 0, 100'000, Packing::kWhole, &payload);
+  say(FrameType::kWrite, 5, 0, 100'000, Packing::kWhole, &payload);
   step();
-  ASSERT_TRUE(hear(ControlType::kGo).has_value());
+  ASSERT_TRUE(hear(FrameType::kGo).has_value());
   add();
   EXPECT_FALSE(links_.fail_those_that_serve(device_id_));
   EXPECT_TRUE(links_.is_alive(kConn));

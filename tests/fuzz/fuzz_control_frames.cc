@@ -24,7 +24,7 @@ using Bytes = std::vector<std::byte>;
 constexpr size_t kMaxStream = 32 * 1024;
 
 struct ControlFrame {
-  ControlHeader header;
+  FrameHeader header;
   Bytes payload;
   bool operator==(const ControlFrame& other) const {
     return std::memcmp(&header, &other.header, sizeof header) == 0 && payload == other.payload;
@@ -34,14 +34,14 @@ struct ControlFrame {
 struct Recorder final : ControlSink, PeerMessageSink {
   std::vector<ControlFrame> frames;
   size_t peer_messages = 0;
-  Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
+  Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override {
     FUZZ_REQUIRE(check_header(header).is_ok() && header.payload_bytes == payload.size());
-    FUZZ_REQUIRE(header.type != static_cast<uint8_t>(ControlType::kPeer));
+    FUZZ_REQUIRE(header.type != static_cast<uint8_t>(FrameType::kLane) || header.way != static_cast<uint8_t>(Way::kNetwork));
     frames.push_back({header, Bytes(payload.begin(), payload.end())});
     return Status::ok();
   }
-  void on_peer_message(FrameType type, std::span<const std::byte> payload) override {
-    FUZZ_REQUIRE(is_peer_message(type) && name_of(type) != "unknown" && payload.size() <= 512);
+  void on_peer_message(PeerMessage /*type*/, std::span<const std::byte> payload) override {
+    FUZZ_REQUIRE(payload.size() <= kMaxLaneFrameBytes);
     ++peer_messages;
   }
 };
@@ -65,7 +65,7 @@ Answer receive(std::span<const std::byte> bytes, size_t piece) {
     FUZZ_REQUIRE(::send(writer.get(), bytes.data(), n, MSG_NOSIGNAL) == static_cast<ssize_t>(n));
     bytes = bytes.subspan(n);
     while (stream.receive(answer.recorder)) continue;
-    FUZZ_REQUIRE(stream.buffer_bytes() <= sizeof(ControlHeader) + kMaxControlPayloadBytes);
+    FUZZ_REQUIRE(stream.buffer_bytes() <= sizeof(FrameHeader) + kMaxPayloadBytes);
   }
   writer.reset();
   while (stream.receive(answer.recorder)) continue;
@@ -105,8 +105,8 @@ void decode(const ControlFrame& received) {
       }
       FUZZ_REQUIRE(found == frame.offers.raw().size() && !frame.offers.find(Way::kNetwork));
     }
-    constexpr bool has_data = Frame::kType == ControlType::kSendData || Frame::kType == ControlType::kWriteData ||
-                              Frame::kType == ControlType::kReadData;
+    constexpr bool has_data = Frame::kType == FrameType::kSendData || Frame::kType == FrameType::kWriteData ||
+                              Frame::kType == FrameType::kReadData;
     if constexpr (requires { frame.data; })
       FUZZ_REQUIRE(has_data ? frame.data.size() == bytes && bytes <= kMaxInlineBytes : frame.data.empty());
     if constexpr (std::is_same_v<Frame, CreditFrame>) FUZZ_REQUIRE(static_cast<size_t>(frame.window) < kWindows);
@@ -127,13 +127,13 @@ Bytes make_stream(fuzz::FuzzInput& in) {
       stream.insert(stream.end(), raw.begin(), raw.end());
       continue;
     }
-    const auto type = static_cast<ControlType>(in.take<uint8_t>() % (kLastControlType + 1));
+    const auto type = static_cast<FrameType>(in.take<uint8_t>() % (kLastFrameType + 1));
     const auto packed = in.take<uint8_t>();
     const auto packing = static_cast<Packing>(packed % 4);
     const auto way = static_cast<Way>(packed / 4);
     const uint64_t operation = in.take<uint8_t>(), value = in.take<uint16_t>(), bytes = in.take<uint16_t>();
     const auto payload = in.take_bytes(in.take<uint16_t>());
-    ControlHeader header = testing::make_header(type, operation, value, bytes, packing, way);
+    FrameHeader header = testing::make_header(type, operation, value, bytes, packing, way);
     if ((what & 2) != 0) header.flags = kBegunFlag;
     header.payload_bytes = static_cast<uint32_t>(payload.size());
     const auto front = std::as_bytes(std::span(&header, 1));

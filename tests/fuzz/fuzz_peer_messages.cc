@@ -2,7 +2,7 @@
 // the plugin is used by the book, nothing is sent that was not granted, and after the end nothing touches the memory any more.
 //
 // Input: u8 flags (1: receiver, 2: failover, 4: chunks that grow, 8: the sender places), then steps: u8 what (0: raw message, 1: grant,
-// 2: regrant, 3: "received", "submitted" or "delivered", 4: submit, 5: progress). A raw message is u8 type, u8 length and the bytes behind the flow header;
+// 2: regrant, 3: "received", "submitted" or "delivered", 4: submit, 5: progress). A raw message is u8 type, u8 length and the bytes of its payload;
 // the others have small fields (u8, sizes u16), so that they are often right.
 #include <array>
 #include <vector>
@@ -23,14 +23,14 @@ using namespace tcpx::testing;  // NOLINT
 
 constexpr size_t kMemory = 16 * 1024;
 
-std::vector<std::byte> make_message(uint8_t what, fuzz::FuzzInput& in, FrameType& type) {
+std::vector<std::byte> make_message(uint8_t what, fuzz::FuzzInput& in, PeerMessage& type) {
   std::array<std::byte, kMaxPeerMessageBytes> room;
   std::span<const std::byte> text;
   if (what == 0) {
-    type = static_cast<FrameType>(static_cast<uint16_t>(FrameType::kGrant) + in.take<uint8_t>() % 6);
+    type = static_cast<PeerMessage>(in.take<uint8_t>() % 8);
     text = in.take_bytes(in.take<uint8_t>());
   } else if (what == 1) {
-    type = FrameType::kGrant;
+    type = PeerMessage::kGrant;
     GrantHeader header{.transfer = in.take<uint8_t>(),
                        .transfer_bytes = in.take<uint16_t>(),
                        .first_chunk = in.take<uint8_t>(),
@@ -40,7 +40,7 @@ std::vector<std::byte> make_message(uint8_t what, fuzz::FuzzInput& in, FrameType
     text =
         encode_grant(room, {.header = header, .channels = {reinterpret_cast<const uint8_t*>(channels.data()), channels.size()}});
   } else if (what == 2) {
-    type = FrameType::kRegrant;
+    type = PeerMessage::kRegrant;
     text = encode_regrant(room, {.transfer = in.take<uint8_t>(),
                                  .transfer_bytes = in.take<uint16_t>(),
                                  .chunk = in.take<uint8_t>(),
@@ -49,7 +49,7 @@ std::vector<std::byte> make_message(uint8_t what, fuzz::FuzzInput& in, FrameType
   } else {
     const uint8_t which = in.take<uint8_t>() % 4;
     const uint64_t number = in.take<uint8_t>();
-    type = which < 2 ? FrameType::kDelivered : which == 2 ? FrameType::kReceived : FrameType::kSubmitted;
+    type = which < 2 ? PeerMessage::kDelivered : which == 2 ? PeerMessage::kReceived : PeerMessage::kSubmitted;
     text = which < 2 ? encode_delivered(room, {.chunks = number, .channel = which, .reserved = 0}) : encode_transfer_number(room, number);
   }
   return {text.begin(), text.end()};
@@ -90,7 +90,7 @@ void run(fuzz::FuzzInput in) {
   for (int step = 0; step < 200 && !in.empty(); ++step) {
     const auto what = static_cast<uint8_t>(in.take<uint8_t>() % 6);
     if (what < 4) {
-      FrameType type{};
+      PeerMessage type{};
       auto message = make_message(what, in, type);
       in_queue->messages.emplace_back(type, std::move(message));
     } else if (what == 4) {

@@ -55,13 +55,13 @@ class TwoEnds {
     Bytes memory = Bytes(kMemory);
     MemoryId region{};
 
-    Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
-      switch (static_cast<ControlType>(header.type)) {
-        case ControlType::kGo:
+    Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override {
+      switch (static_cast<FrameType>(header.type)) {
+        case FrameType::kGo:
           return take<GoFrame>(header, payload);
-        case ControlType::kBegin:
+        case FrameType::kBegin:
           return take<BeginFrame>(header, payload);
-        case ControlType::kLane:
+        case FrameType::kLane:
           return take<LaneFrame>(header, payload);
         default:
           return Status(Code::kProtocol, "read", "no frame of lanes");
@@ -70,7 +70,7 @@ class TwoEnds {
 
    private:
     template <class Frame>
-    Status take(const ControlHeader& header, std::span<const std::byte> payload) {
+    Status take(const FrameHeader& header, std::span<const std::byte> payload) {
       Frame frame;
       TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
       return on(frame);

@@ -55,8 +55,8 @@ class DispatcherFixture {
     return static_cast<uint64_t>(*id);
   }
   bool post() { return dispatcher->post(clock.now()).value(); }
-  Status take(FrameType type, std::span<const std::byte> payload) { return dispatcher->take(type, payload); }
-  Status take_number(FrameType type, uint64_t number) {
+  Status take(PeerMessage type, std::span<const std::byte> payload) { return dispatcher->take(type, payload); }
+  Status take_number(PeerMessage type, uint64_t number) {
     std::array<std::byte, kMaxPeerMessageBytes> room;
     return take(type, encode_transfer_number(room, number));
   }
@@ -75,8 +75,8 @@ class DispatcherFixture {
     for (size_t i = 0; i < channels.size(); ++i) channels.progress(i);
   }
   /// Messages to the peer since the last call, in order.
-  std::vector<std::pair<FrameType, std::vector<std::byte>>> said() {
-    std::vector<std::pair<FrameType, std::vector<std::byte>>> all(to_peer->messages.begin(), to_peer->messages.end());
+  std::vector<std::pair<PeerMessage, std::vector<std::byte>>> said() {
+    std::vector<std::pair<PeerMessage, std::vector<std::byte>>> all(to_peer->messages.begin(), to_peer->messages.end());
     to_peer->messages.clear();
     return all;
   }

@@ -20,11 +20,11 @@ class EagerLinkTest : public LinkTest {
   void begin_write(uint64_t operation, const std::vector<WireRange>& ranges, Packing packing = Packing::kWhole) {
     OperationPayload payload;
     payload.ranges = ranges;
-    say_begun(ControlType::kWrite, operation, 0, &payload, kLong, packing);
+    say_begun(FrameType::kWrite, operation, 0, &payload, kLong, packing);
   }
   void begin_send(uint64_t operation, uint64_t sequence, uint64_t bytes = kLong, Packing packing = Packing::kWhole) {
     OperationPayload payload;
-    say_begun(ControlType::kSend, operation, sequence, &payload, bytes, packing);
+    say_begun(FrameType::kSend, operation, sequence, &payload, bytes, packing);
   }
   RegisteredMemory peers_memory() {
     if (!sends_from_) sends_from_ = peer_send_->register_memory(peers_.data(), peers_.size(), MemoryType::kHost).value();
@@ -54,14 +54,14 @@ class EagerLinkTest : public LinkTest {
                       host_.begin() + static_cast<ptrdiff_t>(to));
   }
   /// The next frame of that type.
-  std::optional<ControlHeader> await(ControlType type) {
-    std::optional<ControlHeader> frame;
+  std::optional<FrameHeader> await(FrameType type) {
+    std::optional<FrameHeader> frame;
     (void)drive([&] { return frame.has_value() || (frame = hear(type)).has_value(); });
     return frame;
   }
   /// Of an operation of the peer.
   std::optional<Code> answer_to(uint64_t operation) {
-    const auto done = await(ControlType::kDone);
+    const auto done = await(FrameType::kDone);
     if (!done || done->operation != operation) return std::nullopt;
     return static_cast<Code>(done->value);
   }

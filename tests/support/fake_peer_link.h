@@ -14,7 +14,7 @@ namespace tcpx::testing {
 class FakePeerLink final : public PeerLink {
  public:
   struct Queue {
-    std::deque<std::pair<FrameType, std::vector<std::byte>>> messages;
+    std::deque<std::pair<PeerMessage, std::vector<std::byte>>> messages;
     Status broken;                      ///< status of both ends from now on
     bool finished = false;              ///< the peer sends nothing after these messages, and has finished cleanly
     size_t most_per_pump = ~size_t{0};  ///< messages delivered at once
@@ -22,7 +22,7 @@ class FakePeerLink final : public PeerLink {
   FakePeerLink(std::shared_ptr<Queue> in, std::shared_ptr<Queue> out) : in_(std::move(in)), out_(std::move(out)) {}
 
   void deliver_to(PeerMessageSink* sink) override { sink_ = sink; }
-  Status post(FrameType type, std::span<const std::byte> payload) override {
+  Status post(PeerMessage type, std::span<const std::byte> payload) override {
     if (in_->finished) return Status(Code::kProtocol, "post", "the peer has finished, this end has not");
     if (out_->broken.is_ok()) out_->messages.push_back({type, {payload.begin(), payload.end()}});
     return out_->broken;

@@ -40,19 +40,19 @@ class Peer final : public ControlSink {
     link_.recv.reset();
   }
 
-  void say(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
+  void say(FrameType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
            const OperationPayload* payload = nullptr) {
     std::vector<std::byte> encoded;
     if (payload != nullptr) append_operation_payload(encoded, *payload);
     say_raw(make_header(type, operation, value, bytes, packing), encoded);
   }
-  void say_raw(const ControlHeader& header, std::span<const std::byte> payload) {
+  void say_raw(const FrameHeader& header, std::span<const std::byte> payload) {
     link_.stream->send(RawFrame{header, payload});
     (void)link_.stream->flush();
   }
   /// Waits for the next frame of that type, and drops others.
-  std::optional<ControlHeader> hear(ControlType type) {
-    std::optional<ControlHeader> found;
+  std::optional<FrameHeader> hear(FrameType type) {
+    std::optional<FrameHeader> found;
     const bool came = wait_until([&] {
       advance();
       while (!heard_.empty() && !found) {
@@ -95,7 +95,7 @@ class Peer final : public ControlSink {
     (void)link_.stream->receive(*this);
     (void)link_.stream->flush();
   }
-  Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
+  Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override {
     heard_.push_back({header, {payload.begin(), payload.end()}});
     return Status::ok();
   }

@@ -160,36 +160,36 @@ class LinkTest : public ::testing::Test {
   }
 
   // The peer.
-  void say_raw(const ControlHeader& header, std::span<const std::byte> payload = {}) { peer_->send(RawFrame{header, payload}); }
-  void say(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
+  void say_raw(const FrameHeader& header, std::span<const std::byte> payload = {}) { peer_->send(RawFrame{header, payload}); }
+  void say(FrameType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
            const OperationPayload* payload = nullptr) {
     std::vector<std::byte> encoded;
     if (payload != nullptr) append_operation_payload(encoded, *payload);
     say_raw(make_header(type, operation, value, bytes, packing), encoded);
   }
   /// Of a transfer that has begun.
-  void say_begun(ControlType type, uint64_t operation, uint64_t value, const OperationPayload* payload = nullptr,
+  void say_begun(FrameType type, uint64_t operation, uint64_t value, const OperationPayload* payload = nullptr,
                  uint64_t bytes = kLong, Packing packing = Packing::kWhole) {
-    ControlHeader header = make_header(type, operation, value, bytes, packing);
+    FrameHeader header = make_header(type, operation, value, bytes, packing);
     header.flags = kBegunFlag;
     std::vector<std::byte> encoded;
     if (payload != nullptr) append_operation_payload(encoded, *payload);
     say_raw(header, encoded);
   }
   /// Of an operation of the link.
-  void say_of(OperationId id, ControlType type, uint64_t value = 0) { say(type, static_cast<uint64_t>(id), value); }
-  void say_done(OperationId id, Code code = Code::kOk) { say_of(id, ControlType::kDone, static_cast<uint64_t>(code)); }
+  void say_of(OperationId id, FrameType type, uint64_t value = 0) { say(type, static_cast<uint64_t>(id), value); }
+  void say_done(OperationId id, Code code = Code::kOk) { say_of(id, FrameType::kDone, static_cast<uint64_t>(code)); }
   /// A long send.
   void say_offer(uint64_t operation, uint64_t sequence, std::optional<NotifyMsg> notify = {}) {
     OperationPayload payload;
     put(payload, std::move(notify));
-    say(ControlType::kSend, operation, sequence, kLong, Packing::kWhole, &payload);
+    say(FrameType::kSend, operation, sequence, kLong, Packing::kWhole, &payload);
   }
   /// A long write to the host's memory, or a read of it. @param after work of the GPU that it comes after
   void say_go(OperationId operation, Way way, bool of_read = false) {
-    say_raw(make_header(ControlType::kGo, static_cast<uint64_t>(operation), of_read ? 1 : 0, 0, Packing::kWhole, way));
+    say_raw(make_header(FrameType::kGo, static_cast<uint64_t>(operation), of_read ? 1 : 0, 0, Packing::kWhole, way));
   }
-  void ask(ControlType type, uint64_t operation, std::optional<NotifyMsg> notify = {}, Gate* after = nullptr) {
+  void ask(FrameType type, uint64_t operation, std::optional<NotifyMsg> notify = {}, Gate* after = nullptr) {
     OperationPayload payload;
     payload.ranges = {advertised(host_id_, 0, kLong, after)};
     put(payload, std::move(notify));
@@ -201,7 +201,7 @@ class LinkTest : public ::testing::Test {
     return peer_recv_->submit({.memory = memory, .bytes = kLong}).value();
   }
   /// An inline message, as a peer that keeps to its window says it.
-  void say_inline(ControlType type, uint64_t operation, uint64_t value, const OperationPayload& payload) {
+  void say_inline(FrameType type, uint64_t operation, uint64_t value, const OperationPayload& payload) {
     const WindowUse use = use_of(type, payload.data.size(), payload, kInline);
     ASSERT_GE(room_[use.window], use.bytes) << "a peer would wait here for ever";
     room_[use.window] -= use.bytes;
@@ -211,14 +211,14 @@ class LinkTest : public ::testing::Test {
     OperationPayload payload;
     payload.data = data;
     put(payload, notify);
-    say_inline(ControlType::kSendData, 1000 + sequence, sequence, payload);
+    say_inline(FrameType::kSendData, 1000 + sequence, sequence, payload);
   }
   void say_write(uint64_t operation, WireRange range, std::span<const std::byte> data, std::optional<NotifyMsg> notify = {}) {
     OperationPayload payload;
     payload.ranges = {range};
     payload.data = data;
     put(payload, notify);
-    say_inline(ControlType::kWriteData, operation, 0, payload);
+    say_inline(FrameType::kWriteData, operation, 0, payload);
   }
   static void put(OperationPayload& payload, std::optional<NotifyMsg> notify) {
     payload.has_notify = notify.has_value();
@@ -227,12 +227,12 @@ class LinkTest : public ::testing::Test {
     payload.notify_text = std::move(notify->msg);
   }
   /// The oldest frame of that type that has come and was not taken; the others stay.
-  std::optional<ControlHeader> hear(ControlType type) {
+  std::optional<FrameHeader> hear(FrameType type) {
     auto& frames = heard_.frames;
     const auto found = std::find_if(frames.begin(), frames.end(),
                                     [&](const auto& frame) { return frame.header.type == static_cast<uint8_t>(type); });
     if (found == frames.end()) return std::nullopt;
-    const ControlHeader header = found->header;
+    const FrameHeader header = found->header;
     frames.erase(found);
     return header;
   }
@@ -245,8 +245,8 @@ class LinkTest : public ::testing::Test {
     const size_t before = heard_.frames.size();
     (void)peer_->receive(heard_);
     for (size_t i = before; i < heard_.frames.size(); ++i) {
-      const ControlHeader& header = heard_.frames[i].header;
-      if (header.type == static_cast<uint8_t>(ControlType::kCredit)) room_[header.operation] += header.bytes;
+      const FrameHeader& header = heard_.frames[i].header;
+      if (header.type == static_cast<uint8_t>(FrameType::kCredit)) room_[header.operation] += header.bytes;
     }
   }
   void steps(int count, bool peer_reads = true) {

@@ -26,12 +26,12 @@ using Linked = Result<LinkParts>;
 /// Records every frame.
 class FrameRecorder final : public ControlSink {
  public:
-  Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
-    seen.emplace_back(static_cast<ControlType>(header.type),
+  Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override {
+    seen.emplace_back(static_cast<FrameType>(header.type),
                       std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
     return Status::ok();
   }
-  std::vector<std::pair<ControlType, std::string>> seen;
+  std::vector<std::pair<FrameType, std::string>> seen;
 };
 
 inline std::span<const std::byte> text_bytes(std::string_view text) {

@@ -43,20 +43,20 @@ class NearLinkTest : public LinkTest {
     if (payload.ranges.empty()) payload.ranges = {advertised(host_id_, 0, kLong)};
     payload.sources = std::move(sources);
     payload.ring = ring;
-    say(ControlType::kWrite, kOperation, 0, kLong, Packing::kPacked, &payload);
+    say(FrameType::kWrite, kOperation, 0, kLong, Packing::kPacked, &payload);
   }
   void offer_send(std::vector<WireSource> sources, bool ring = true) {
     OperationPayload payload;
     payload.sources = std::move(sources);
     payload.ring = ring;
-    say(ControlType::kSend, kOperation, 0, kLong, Packing::kPacked, &payload);
+    say(FrameType::kSend, kOperation, 0, kLong, Packing::kPacked, &payload);
   }
   /// The answer to a read.
   void offer_read(OperationId id, const std::vector<WireSource>& sources, uint64_t bytes = kLong) {
-    say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, bytes), offers_of(sources));
+    say_raw(make_header(FrameType::kReady, static_cast<uint64_t>(id), 0, bytes), offers_of(sources));
   }
   void say_pull(PullTalk what, uint64_t share, std::span<const std::byte> words = {}) {
-    say_raw(make_header(ControlType::kLane, share, static_cast<uint64_t>(what), what == PullTalk::kUnshared ? 1 : 0,
+    say_raw(make_header(FrameType::kLane, share, static_cast<uint64_t>(what), what == PullTalk::kUnshared ? 1 : 0,
                         Packing::kWhole, Way::kPull),
             words);
   }
@@ -73,13 +73,13 @@ class NearLinkTest : public LinkTest {
     return count;
   }
   /// The next frame of that type.
-  std::optional<ControlHeader> await(ControlType type) {
-    std::optional<ControlHeader> header;
+  std::optional<FrameHeader> await(FrameType type) {
+    std::optional<FrameHeader> header;
     (void)drive([&] { return header || (header = hear(type)).has_value(); });
     return header;
   }
   /// The payload of the next frame of that type, which offers bytes.
-  std::optional<OperationPayload> offer(ControlType type) {
+  std::optional<OperationPayload> offer(FrameType type) {
     std::optional<OperationPayload> offered;
     (void)drive([&] {
       const auto found = std::find_if(heard_.frames.begin(), heard_.frames.end(),
@@ -102,7 +102,7 @@ class NearLinkTest : public LinkTest {
     EXPECT_TRUE(end_of(written).is_ok());
   }
   bool went(Way way, bool of_read = false) {
-    const auto go = await(ControlType::kGo);
+    const auto go = await(FrameType::kGo);
     return go && go->way == static_cast<uint8_t>(way) && (go->value == 1) == of_read;
   }
   bool pulled(bool of_read = false) { return went(Way::kPull, of_read); }

@@ -11,7 +11,7 @@ using Theirs = PeerModel::Theirs;
 
 /// Says it of an operation of which `is` is true.
 template <class Is>
-bool say_of_any(PeerModel& peer, Is is, ControlType type, uint64_t value = 0, Packing packing = Packing::kWhole) {
+bool say_of_any(PeerModel& peer, Is is, FrameType type, uint64_t value = 0, Packing packing = Packing::kWhole) {
   const Theirs* const theirs = peer.pick(is);
   if (theirs != nullptr) peer.say(type, theirs->number, value, 0, packing);
   return theirs != nullptr;
@@ -40,34 +40,34 @@ inline bool read_data_for_another(PeerModel& peer) {
   return true;
 }
 inline bool ready(PeerModel& peer) {
-  return say_of_any(peer, waits_for_no_data, ControlType::kReady);
+  return say_of_any(peer, waits_for_no_data, FrameType::kReady);
 }
 inline bool go(PeerModel& peer) {
   const auto offers_nothing = [](const Theirs& t) {
     return !t.begun && (t.is(OperationKind::kRecv) || t.reads() || t.phase != Phase::kOffered);
   };
-  return say_of_any(peer, offers_nothing, ControlType::kGo, 0, Packing::kPacked);
+  return say_of_any(peer, offers_nothing, FrameType::kGo, 0, Packing::kPacked);
 }
 inline bool go_of_nothing(PeerModel& peer) {
   const uint64_t value = peer.eager() ? 1 : peer.below(2);  // what was begun may have ended
-  peer.say(ControlType::kGo, peer.coin() ? peer.end.others_operation : 0xdead0000, value, 0, Packing::kPacked);
+  peer.say(FrameType::kGo, peer.coin() ? peer.end.others_operation : 0xdead0000, value, 0, Packing::kPacked);
   return true;
 }
 inline bool go_of_the_other_end(PeerModel& peer) {
   const Theirs* const theirs = peer.offered(peer.coin() ? OperationKind::kSend : OperationKind::kWrite);
   if (theirs == nullptr && peer.serving.empty()) return false;
   const uint64_t number = theirs != nullptr ? theirs->number : peer.serving.begin()->first;
-  peer.say(ControlType::kGo, number, theirs != nullptr ? 1 : 0, 0, Packing::kPacked);
+  peer.say(FrameType::kGo, number, theirs != nullptr ? 1 : 0, 0, Packing::kPacked);
   return true;
 }
 inline bool vector_as_a_whole(PeerModel& peer) {
   const auto offers_vector = [](const Theirs& t) {
     return t.phase == Phase::kOffered && !t.reads() && !t.is(OperationKind::kRecv) && t.parts.size() > 1;
   };
-  if (say_of_any(peer, offers_vector, ControlType::kGo)) return true;
+  if (say_of_any(peer, offers_vector, FrameType::kGo)) return true;
   for (const auto& [number, parts] : peer.serving) {
     if (parts == 1) continue;
-    peer.say(ControlType::kGo, number, 1);
+    peer.say(FrameType::kGo, number, 1);
     return true;
   }
   return false;
@@ -76,23 +76,23 @@ inline bool done(PeerModel& peer) {
   const auto waits_for_no_end = [](const Theirs& t) {
     return t.phase == Phase::kOffered || t.phase == Phase::kPosted || moves_unanswered(t);
   };
-  return say_of_any(peer, waits_for_no_end, ControlType::kDone);
+  return say_of_any(peer, waits_for_no_end, FrameType::kDone);
 }
 inline bool refused(PeerModel& peer) {
   const auto was_not_asked = [](const Theirs& t) { return t.phase == Phase::kPosted || moves_unanswered(t); };
-  return say_of_any(peer, was_not_asked, ControlType::kDone, static_cast<uint64_t>(Code::kCancelled));
+  return say_of_any(peer, was_not_asked, FrameType::kDone, static_cast<uint64_t>(Code::kCancelled));
 }
 inline bool sequence_twice(PeerModel& peer) {
   if (peer.ours.empty()) return false;
   OperationPayload payload;
-  peer.say(ControlType::kSend, ++peer.our_last, peer.ours.begin()->first, 100, Packing::kWhole, &payload);
+  peer.say(FrameType::kSend, ++peer.our_last, peer.ours.begin()->first, 100, Packing::kWhole, &payload);
   return true;
 }
 inline bool withdrawal(PeerModel& peer) {
   for (const auto& [sequence, send] : peer.ours) {
     if (send.cancelled) continue;
     const bool offered = peer.coin();
-    peer.say(ControlType::kCancel, send.number + (offered && !send.with_data ? 1'000'000 : 0), sequence, offered ? 1 : 0);
+    peer.say(FrameType::kCancel, send.number + (offered && !send.with_data ? 1'000'000 : 0), sequence, offered ? 1 : 0);
     return true;
   }
   return false;
@@ -101,21 +101,21 @@ inline bool read_twice(PeerModel& peer) {
   if (peer.serving.empty()) return false;
   OperationPayload payload;
   (void)peer.good_ranges(PeersEnd::kInline + 5, payload.ranges);
-  peer.say(ControlType::kRead, peer.serving.begin()->first, 0, PeersEnd::kInline + 5, Packing::kWhole, &payload);
+  peer.say(FrameType::kRead, peer.serving.begin()->first, 0, PeersEnd::kInline + 5, Packing::kWhole, &payload);
   return true;
 }
 inline bool credit(PeerModel& peer) {
   constexpr uint64_t kNone = std::size(kWindowSizes);
   const uint64_t window = peer.below(kNone + 1);
   const uint64_t more = peer.coin() ? 1 : kWindowSizes[0];
-  peer.say(ControlType::kCredit, window, 0, window == kNone ? 0 : peer.owed[window] + more);
+  peer.say(FrameType::kCredit, window, 0, window == kNone ? 0 : peer.owed[window] + more);
   return true;
 }
 /// Ranges that are one byte less than it says.
 inline bool sums(PeerModel& peer) {
   OperationPayload payload;
   (void)peer.good_ranges(100, payload.ranges);
-  peer.say(peer.coin() ? ControlType::kRead : ControlType::kWrite, ++peer.our_last, 0, 101,
+  peer.say(peer.coin() ? FrameType::kRead : FrameType::kWrite, ++peer.our_last, 0, 101,
            payload.ranges.size() == 1 ? Packing::kWhole : Packing::kPacked, &payload);
   return true;
 }
@@ -124,7 +124,7 @@ inline bool data(PeerModel& peer) {
   const Bytes bytes = peer.random_bytes(100);
   OperationPayload payload;
   payload.data = bytes;
-  peer.say(ControlType::kSendData, ++peer.our_last, peer.our_sends, peer.coin() ? 99 : 101, Packing::kWhole, &payload);
+  peer.say(FrameType::kSendData, ++peer.our_last, peer.our_sends, peer.coin() ? 99 : 101, Packing::kWhole, &payload);
   return true;
 }
 /// An offer of nothing.
@@ -132,7 +132,7 @@ inline bool nothing_long(PeerModel& peer) {
   OperationPayload payload;
   const bool sends = peer.coin();
   if (!sends) payload.ranges = {{peer.end.slot, 0, 0}};
-  peer.say(sends ? ControlType::kSend : ControlType::kWrite, ++peer.our_last, sends ? peer.our_sends : 0, 0, Packing::kWhole,
+  peer.say(sends ? FrameType::kSend : FrameType::kWrite, ++peer.our_last, sends ? peer.our_sends : 0, 0, Packing::kWhole,
            &payload);
   return true;
 }
@@ -144,20 +144,20 @@ inline bool begin(PeerModel& peer) {
   const uint64_t number = ++peer.our_last;
   switch (peer.below(5)) {
     case 0:
-      peer.say_begun(ControlType::kSend, number, peer.our_sends, kLong, Packing::kWhole, &payload);
+      peer.say_begun(FrameType::kSend, number, peer.our_sends, kLong, Packing::kWhole, &payload);
       return true;
     case 1:
       (void)peer.good_ranges(kLong, payload.ranges);
-      peer.say_begun(ControlType::kWrite, number, 0, kLong, Packing::kPacked, &payload);
+      peer.say_begun(FrameType::kWrite, number, 0, kLong, Packing::kPacked, &payload);
       return true;
     case 2:
-      peer.say_begun(ControlType::kReady, peer.end.others_operation, 0, kLong, Packing::kWhole);
+      peer.say_begun(FrameType::kReady, peer.end.others_operation, 0, kLong, Packing::kWhole);
       return true;
     case 3:
-      peer.say(ControlType::kPosted, 0, peer.their_sends, kLong);
+      peer.say(FrameType::kPosted, 0, peer.their_sends, kLong);
       return true;
     default:
-      peer.say(ControlType::kBegin, number);
+      peer.say(FrameType::kBegin, number);
       return true;
   }
 }
@@ -165,17 +165,17 @@ inline bool begin(PeerModel& peer) {
 // On an eager link.
 inline bool begin_of_nothing(PeerModel& peer) {
   const uint64_t numbers[] = {peer.end.others_operation, 0xdead0000, peer.our_last + 1, peer.gone};
-  peer.say(ControlType::kBegin, numbers[peer.below(std::size(numbers))], peer.below(2));
+  peer.say(FrameType::kBegin, numbers[peer.below(std::size(numbers))], peer.below(2));
   return true;
 }
 inline bool begin_of_the_other_end(PeerModel& peer) {
   if (peer.awaited.empty()) return false;
-  peer.say(ControlType::kBegin, peer.awaited.front().number, peer.awaited.front().of_read ? 0 : 1);
+  peer.say(FrameType::kBegin, peer.awaited.front().number, peer.awaited.front().of_read ? 0 : 1);
   return true;
 }
 inline bool send_to_nobody(PeerModel& peer) {
   OperationPayload payload;
-  peer.say_begun(ControlType::kSend, ++peer.our_last, peer.their_receives + peer.our_sends, PeersEnd::kInline + 1, Packing::kWhole,
+  peer.say_begun(FrameType::kSend, ++peer.our_last, peer.their_receives + peer.our_sends, PeersEnd::kInline + 1, Packing::kWhole,
                  &payload);
   return true;
 }
@@ -186,19 +186,19 @@ inline bool send_otherwise_than_was_posted(PeerModel& peer) {
   const uint64_t bytes = other_bytes ? theirs->bytes + 1 : theirs->bytes;
   const Packing other = theirs->packing() == Packing::kWhole ? Packing::kPacked : Packing::kWhole;
   OperationPayload payload;
-  peer.say_begun(ControlType::kSend, ++peer.our_last, theirs->sequence, bytes, other_packing ? other : theirs->packing(), &payload);
+  peer.say_begun(FrameType::kSend, ++peer.our_last, theirs->sequence, bytes, other_packing ? other : theirs->packing(), &payload);
   return true;
 }
 inline bool bytes_of_no_read(PeerModel& peer) {
   const Theirs* const theirs = peer.pick(waits_for_no_data);
-  peer.say_begun(ControlType::kReady, theirs != nullptr ? theirs->number : peer.end.others_operation, 0, PeersEnd::kInline + 1,
+  peer.say_begun(FrameType::kReady, theirs != nullptr ? theirs->number : peer.end.others_operation, 0, PeersEnd::kInline + 1,
                  Packing::kWhole);
   return true;
 }
 inline bool ranges_of_read(PeerModel& peer) {
   const Theirs* const theirs = peer.offered(OperationKind::kRead);
   if (theirs == nullptr) return false;
-  peer.say_begun(ControlType::kReady, theirs->number, 0, theirs->bytes, Packing::kRanges);
+  peer.say_begun(FrameType::kReady, theirs->number, 0, theirs->bytes, Packing::kRanges);
   return true;
 }
 /// Nothing of it, or a send.
@@ -207,18 +207,18 @@ inline bool write_is_gone(PeerModel& peer) {
   for (const auto& what : peer.awaited) {
     if (what.theirs != 0) number = what.number;
   }
-  peer.say(ControlType::kCancel, number, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
+  peer.say(FrameType::kCancel, number, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
   return true;
 }
 inline bool post_ranges(PeerModel& peer) {
-  peer.say(ControlType::kPosted, 0, peer.their_sends, PeersEnd::kInline + 1, Packing::kRanges);
+  peer.say(FrameType::kPosted, 0, peer.their_sends, PeersEnd::kInline + 1, Packing::kRanges);
   return true;
 }
 inline bool begin_nothing(PeerModel& peer) {
   OperationPayload payload;
   const bool sends = peer.coin();
   if (!sends) payload.ranges = {{peer.end.slot, 0, 0}};
-  peer.say_begun(sends ? ControlType::kSend : ControlType::kWrite, ++peer.our_last, sends ? peer.our_sends : 0, 0, Packing::kWhole,
+  peer.say_begun(sends ? FrameType::kSend : FrameType::kWrite, ++peer.our_last, sends ? peer.our_sends : 0, 0, Packing::kWhole,
                  &payload);
   return true;
 }

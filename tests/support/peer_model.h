@@ -39,7 +39,7 @@ struct PeersEnd {
   std::function<OperationAnswer(uint64_t)> poll;
   std::function<void(uint64_t)> cancel;
   std::function<size_t()> take_notifications;
-  std::function<void(const ControlHeader&, std::span<const std::byte>)> say;
+  std::function<void(const FrameHeader&, std::span<const std::byte>)> say;
   std::function<std::vector<Recorder::Frame>()> settle;  ///< all that was said has been looked at; what came since
   std::function<bool()> alive;
   PeersLanes* lanes = nullptr;    ///< on an eager link, where bytes move; null: on another
@@ -75,7 +75,7 @@ struct PeerModel {
     Bytes data;
   };
   struct Wanted {
-    ControlType type;
+    FrameType type;
     uint64_t operation, value;
     bool begun;
   };
@@ -153,12 +153,12 @@ struct PeerModel {
   }
 
   // Frames of this peer.
-  void say_raw(const ControlHeader& header, std::span<const std::byte> payload = {}) {
-    note("say ", name_of(static_cast<ControlType>(header.type)), " of ", header.operation, ", value ", header.value, ", ",
+  void say_raw(const FrameHeader& header, std::span<const std::byte> payload = {}) {
+    note("say ", name_of(static_cast<FrameType>(header.type)), " of ", header.operation, ", value ", header.value, ", ",
          header.bytes, " bytes, packing ", header.packing, header.flags == kBegunFlag ? ", begun" : "");
     end.say(header, payload);
   }
-  void say(ControlType type, uint64_t operation, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
+  void say(FrameType type, uint64_t operation, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
            const OperationPayload* payload = nullptr, bool begun = false) {
     Bytes encoded;
     if (payload != nullptr) {
@@ -166,23 +166,23 @@ struct PeerModel {
       const WindowUse use = use_of(type, bytes, *payload, PeersEnd::kInline);
       taken[use.window] += use.bytes;
     }
-    ControlHeader header = make_header(type, operation, value, bytes, packing);
+    FrameHeader header = make_header(type, operation, value, bytes, packing);
     if (begun) header.flags = kBegunFlag;
     say_raw(header, encoded);
   }
-  void say_begun(ControlType type, uint64_t operation, uint64_t value, uint64_t bytes, Packing packing,
+  void say_begun(FrameType type, uint64_t operation, uint64_t value, uint64_t bytes, Packing packing,
                  const OperationPayload* payload = nullptr) {
     say(type, operation, value, bytes, packing, payload, true);
   }
-  void say_done(uint64_t operation, Code code) { say(ControlType::kDone, operation, static_cast<uint64_t>(code)); }
+  void say_done(uint64_t operation, Code code) { say(FrameType::kDone, operation, static_cast<uint64_t>(code)); }
   void say_read_data(uint64_t operation, const Bytes& data) {
-    say_raw(make_header(ControlType::kReadData, operation, 0, data.size()), data);
+    say_raw(make_header(FrameType::kReadData, operation, 0, data.size()), data);
   }
   /// The next short message might not fit.
   static bool is_full(const Windows& used, size_t window) { return used[window] + 2 * PeersEnd::kInline > kWindowSizes[window]; }
 
   // Consequences of what was said.
-  void want(ControlType type, uint64_t operation, uint64_t value = 0, bool begun = false) {
+  void want(FrameType type, uint64_t operation, uint64_t value = 0, bool begun = false) {
     wanted.push_back({type, operation, value, begun});
   }
   /// Behind what this peer has said, or the endpoint must say, of a transfer on an eager link.
@@ -205,7 +205,7 @@ struct PeerModel {
     return receive.bytes == theirs.bytes && (receive.packing == theirs.packing() || receive.packing == Packing::kPacked);
   }
   bool eager() const { return end.lanes != nullptr; }
-  void want_done(uint64_t operation, Code code) { want(ControlType::kDone, operation, static_cast<uint64_t>(code)); }
+  void want_done(uint64_t operation, Code code) { want(FrameType::kDone, operation, static_cast<uint64_t>(code)); }
   void ends(const Theirs& theirs, Code code) {
     ended.push_back({theirs.number, code});
     std::erase_if(open, [number = theirs.number](const Theirs& t) { return t.number == number; });
@@ -248,7 +248,7 @@ struct PeerModel {
       put(theirs->parts, send.data);
       return ends(*theirs, Code::kOk);
     }
-    want(ControlType::kGo, send.number);
+    want(FrameType::kGo, send.number);
     theirs->phase = Phase::kMoving;
     if (eager()) awaited.push_back({send.number, false, theirs->number, theirs->parts, theirs->bytes});
   }
@@ -302,15 +302,15 @@ struct PeerModel {
     }
   }
   void take(const Recorder::Frame& frame) {
-    const auto type = static_cast<ControlType>(frame.header.type);
-    if (type == ControlType::kCredit) {
+    const auto type = static_cast<FrameType>(frame.header.type);
+    if (type == FrameType::kCredit) {
       ASSERT_LT(frame.header.operation, std::size(kWindowSizes));
       ASSERT_LE(frame.header.bytes, taken[frame.header.operation]) << "credit for what was not sent";
       taken[frame.header.operation] -= frame.header.bytes;
       return;
     }
-    if (type == ControlType::kPeer) return;
-    if (type <= ControlType::kRead) {
+    if (type == FrameType::kLane) return;
+    if (type <= FrameType::kRead) {
       OperationPayload payload;
       const Status status = decode_operation_payload(frame.header, frame.payload, payload);
       ASSERT_TRUE(status.is_ok()) << status.to_string() << "; " << said();
@@ -325,7 +325,7 @@ struct PeerModel {
     EXPECT_EQ(frame.header.operation, next.operation) << said();
     EXPECT_EQ(frame.header.value, next.value) << name_of(type) << "; " << said();
     EXPECT_EQ(frame.header.flags == kBegunFlag, next.begun) << name_of(type) << "; " << said();
-    if (type != ControlType::kReadData) return;
+    if (type != FrameType::kReadData) return;
     EXPECT_TRUE(frame.payload == wanted_data[frame.header.operation]) << "other bytes were read; " << said();
     wanted_data.erase(frame.header.operation);
   }

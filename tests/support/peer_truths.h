@@ -38,14 +38,14 @@ bool they_start(PeerModel& peer) {
   peer.note("they ", name_of(kind), " ", bytes, " bytes in ", theirs.parts.size(), " as ", theirs.number);
   const bool with_data = !fills && bytes <= PeersEnd::kInline;
   theirs.begun = !fills && !with_data && peer.may_begin(theirs);
-  if (kind == OperationKind::kRead) peer.want(ControlType::kRead, theirs.number);
+  if (kind == OperationKind::kRead) peer.want(FrameType::kRead, theirs.number);
   if (kind == OperationKind::kWrite)
-    peer.want(with_data ? ControlType::kWriteData : ControlType::kWrite, theirs.number, 0, theirs.begun);
-  if (sends) peer.want(with_data ? ControlType::kSendData : ControlType::kSend, theirs.number, theirs.sequence, theirs.begun);
+    peer.want(with_data ? FrameType::kWriteData : FrameType::kWrite, theirs.number, 0, theirs.begun);
+  if (sends) peer.want(with_data ? FrameType::kSendData : FrameType::kSend, theirs.number, theirs.sequence, theirs.begun);
   if (with_data || theirs.begun) theirs.phase = Phase::kAnswer;
   if (theirs.begun) peer.want_bytes(theirs.parts);
   theirs.told = peer.eager() && receives && bytes > peer.end.peer_inline && !peer.ours.contains(theirs.sequence);
-  if (theirs.told) peer.want(ControlType::kPosted, 0, theirs.sequence);
+  if (theirs.told) peer.want(FrameType::kPosted, 0, theirs.sequence);
   peer.open.push_back(theirs);
   if (sends && theirs.phase == Phase::kAnswer) peer.ends(theirs, Code::kOk);
   if (receives) peer.meet(theirs.sequence);
@@ -60,11 +60,11 @@ inline bool they_give_up(PeerModel& peer) {
   peer.note("they give up ", theirs->number);
   peer.end.cancel(theirs->number);
   if (theirs->is(OperationKind::kSend)) {
-    peer.want(ControlType::kCancel, theirs->number, theirs->sequence);
+    peer.want(FrameType::kCancel, theirs->number, theirs->sequence);
     theirs->given_up = true;  // until the answer
     return true;
   }
-  if (theirs->told) peer.want(ControlType::kPosted, 0, theirs->sequence);
+  if (theirs->told) peer.want(FrameType::kPosted, 0, theirs->sequence);
   if (theirs->is(OperationKind::kRecv)) peer.given_up.push_back(theirs->sequence);
   if (theirs->reads() && peer.eager()) peer.given_up_reads.push_back(*theirs);
   peer.ends(*theirs, Code::kCancelled);
@@ -84,21 +84,21 @@ inline bool send(PeerModel& peer) {
   const Bytes data = with_data ? peer.random_bytes(bytes) : Bytes();
   OperationPayload payload;
   payload.data = data;
-  peer.say(with_data ? ControlType::kSendData : ControlType::kSend, ++peer.our_last, sequence, bytes, Packing::kWhole, &payload);
+  peer.say(with_data ? FrameType::kSendData : FrameType::kSend, ++peer.our_last, sequence, bytes, Packing::kWhole, &payload);
   peer.arrive(sequence, {peer.our_last, bytes, with_data, false, data});
   return true;
 }
 inline bool cancel_what_was_not_offered(PeerModel& peer) {
   if (has_many_sends(peer)) return false;
   const uint64_t sequence = peer.our_sends++;
-  peer.say(ControlType::kCancel, ++peer.our_last, sequence, 0);
+  peer.say(FrameType::kCancel, ++peer.our_last, sequence, 0);
   peer.arrive(sequence, {peer.our_last, 0, true, true, {}});
   return true;
 }
 inline bool withdraw_send(PeerModel& peer) {
   for (auto& [sequence, send] : peer.ours) {
     if (send.with_data || send.cancelled) continue;
-    peer.say(ControlType::kCancel, send.number, sequence, 1);
+    peer.say(FrameType::kCancel, send.number, sequence, 1);
     peer.want_done(send.number, Code::kCancelled);
     send.cancelled = true;
     return true;
@@ -112,7 +112,7 @@ inline bool write_data(PeerModel& peer) {
   OperationPayload payload;
   payload.data = data;
   const auto places = peer.good_ranges(bytes, payload.ranges);
-  peer.say(ControlType::kWriteData, ++peer.our_last, 0, bytes, Packing::kWhole, &payload);
+  peer.say(FrameType::kWriteData, ++peer.our_last, 0, bytes, Packing::kWhole, &payload);
   peer.put(places, data);
   peer.want_done(peer.our_last, Code::kOk);
   return true;
@@ -123,8 +123,8 @@ inline bool read(PeerModel& peer) {
   const uint64_t bytes = is_long ? PeersEnd::kInline + 1 + peer.below(10'000) : peer.short_size();
   OperationPayload payload;
   const auto places = peer.good_ranges(bytes, payload.ranges);
-  peer.say(ControlType::kRead, ++peer.our_last, 0, bytes, Packing::kWhole, &payload);
-  peer.want(is_long ? ControlType::kReady : ControlType::kReadData, peer.our_last, 0, is_long && peer.eager());
+  peer.say(FrameType::kRead, ++peer.our_last, 0, bytes, Packing::kWhole, &payload);
+  peer.want(is_long ? FrameType::kReady : FrameType::kReadData, peer.our_last, 0, is_long && peer.eager());
   if (is_long && peer.eager()) {
     peer.want_bytes(places);
   } else if (is_long) {
@@ -136,14 +136,14 @@ inline bool read(PeerModel& peer) {
 }
 inline bool withdraw_read(PeerModel& peer) {
   if (peer.serving.empty()) return false;
-  peer.say(ControlType::kCancel, peer.serving.begin()->first);
+  peer.say(FrameType::kCancel, peer.serving.begin()->first);
   peer.serving.erase(peer.serving.begin());
   return true;
 }
 /// A write or a read of what it may not touch.
-template <ControlType type>
+template <FrameType type>
 bool ask_elsewhere(PeerModel& peer) {
-  const bool with_data = type == ControlType::kWriteData;
+  const bool with_data = type == FrameType::kWriteData;
   if (with_data && PeerModel::is_full(peer.taken, 1)) return false;
   const uint64_t bytes = 1 + (with_data ? peer.short_size() : peer.size());
   const Bytes data = with_data ? peer.random_bytes(bytes) : Bytes();
@@ -156,8 +156,8 @@ bool ask_elsewhere(PeerModel& peer) {
 }
 inline bool notify(PeerModel& peer) {
   if (PeerModel::is_full(peer.taken, 1)) return false;
-  peer.taken[1] += use_of(ControlType::kNotify, 8, {}, PeersEnd::kInline).bytes;
-  peer.say_raw(make_header(ControlType::kNotify), payload_of(NotifyFrame{.notify = {"name", "text"}}));
+  peer.taken[1] += use_of(FrameType::kNotify, 8, {}, PeersEnd::kInline).bytes;
+  peer.say_raw(make_header(FrameType::kNotify), payload_of(NotifyFrame{.notify = {"name", "text"}}));
   ++peer.notifications;
   return true;
 }
@@ -191,9 +191,9 @@ inline bool let_go(PeerModel& peer) {
   Theirs* const theirs = peer.pick(
       [](const Theirs& t) { return t.phase == Phase::kOffered && (t.is(OperationKind::kSend) || t.is(OperationKind::kWrite)); });
   if (theirs == nullptr) return false;
-  peer.say(ControlType::kGo, theirs->number, 0, 0, theirs->packing());
+  peer.say(FrameType::kGo, theirs->number, 0, 0, theirs->packing());
   if (peer.eager()) {
-    peer.want(ControlType::kBegin, theirs->number);
+    peer.want(FrameType::kBegin, theirs->number);
     peer.want_bytes(theirs->parts);
     theirs->phase = Phase::kAnswer;
     if (theirs->is(OperationKind::kSend)) peer.ends(*theirs, theirs->given_up ? Code::kCancelled : Code::kOk);
@@ -209,8 +209,8 @@ inline bool let_go(PeerModel& peer) {
 inline bool be_ready(PeerModel& peer) {
   Theirs* const theirs = peer.offered(OperationKind::kRead);
   if (theirs == nullptr) return false;
-  peer.say(ControlType::kReady, theirs->number);
-  peer.want(ControlType::kGo, theirs->number, 1);
+  peer.say(FrameType::kReady, theirs->number);
+  peer.want(FrameType::kGo, theirs->number, 1);
   theirs->phase = Phase::kMoving;
   if (peer.eager()) peer.awaited.push_back({theirs->number, true, theirs->number, theirs->parts, theirs->bytes});
   return true;
@@ -219,7 +219,7 @@ inline bool give_credit(PeerModel& peer) {
   const uint64_t window = peer.below(std::size(kWindowSizes));
   if (peer.owed[window] == 0) return false;
   const uint64_t bytes = 1 + peer.below(peer.owed[window]);
-  peer.say(ControlType::kCredit, window, 0, bytes);
+  peer.say(FrameType::kCredit, window, 0, bytes);
   peer.owed[window] -= bytes;
   return true;
 }
@@ -230,8 +230,8 @@ inline bool speak_of_nothing(PeerModel& peer) {
   const auto forget_read = [&] { std::erase_if(peer.given_up_reads, [=](const Theirs& t) { return t.number == number; }); };
   switch (peer.below(peer.eager() ? 5 : 4)) {
     case 4:  // which it would have had to begin once more
-      peer.say(ControlType::kGo, number, 0, 0, Packing::kPacked);
-      peer.want(ControlType::kCancel, number);
+      peer.say(FrameType::kGo, number, 0, 0, Packing::kPacked);
+      peer.want(FrameType::kCancel, number);
       break;
     case 0:
       forget_read();
@@ -243,11 +243,11 @@ inline bool speak_of_nothing(PeerModel& peer) {
       break;
     case 2:
       forget_read();
-      peer.say(ControlType::kReady, number);
-      peer.want(ControlType::kCancel, number);
+      peer.say(FrameType::kReady, number);
+      peer.want(FrameType::kCancel, number);
       break;
     default:
-      peer.say(ControlType::kCancel, number, 1'000'000 + peer.our_sends, 1);
+      peer.say(FrameType::kCancel, number, 1'000'000 + peer.our_sends, 1);
   }
   return true;
 }
@@ -267,11 +267,11 @@ inline bool write_long(PeerModel& peer) {
     answer = peer.bad_range(bytes, payload.ranges);
   }
   const Packing packing = payload.ranges.size() == 1 && peer.coin() ? Packing::kWhole : Packing::kPacked;
-  peer.say(ControlType::kWrite, ++peer.our_last, 0, bytes, packing, &payload, begun);
+  peer.say(FrameType::kWrite, ++peer.our_last, 0, bytes, packing, &payload, begun);
   if (begun || !good) peer.want_done(peer.our_last, answer);
   if (begun) peer.put(places, peer.move(bytes));
   if (begun || !good) return true;
-  peer.want(ControlType::kGo, peer.our_last);
+  peer.want(FrameType::kGo, peer.our_last);
   peer.awaited.push_back({peer.our_last, false, 0, places, bytes});
   return true;
 }
@@ -283,7 +283,7 @@ inline bool begin_send(PeerModel& peer) {
   if (theirs == nullptr && std::erase(peer.given_up, sequence) == 0) return false;
   const uint64_t bytes = theirs != nullptr ? theirs->bytes : PeersEnd::kInline + 1 + peer.below(4000);
   OperationPayload payload;
-  peer.say_begun(ControlType::kSend, ++peer.our_last, sequence, bytes, theirs != nullptr ? theirs->packing() : Packing::kWhole,
+  peer.say_begun(FrameType::kSend, ++peer.our_last, sequence, bytes, theirs != nullptr ? theirs->packing() : Packing::kWhole,
                  &payload);
   ++peer.our_sends;
   const Bytes data = peer.move(bytes);
@@ -300,7 +300,7 @@ inline bool begin_what_waits(PeerModel& peer) {
   const auto at = peer.awaited.begin() + static_cast<ptrdiff_t>(peer.below(peer.awaited.size()));
   const PeerModel::Awaited what = *at;
   peer.awaited.erase(at);
-  peer.say(ControlType::kBegin, what.number, what.of_read ? 1 : 0);
+  peer.say(FrameType::kBegin, what.number, what.of_read ? 1 : 0);
   peer.put(what.places, peer.move(what.bytes));
   if (what.theirs == 0) {
     peer.want_done(what.number, Code::kOk);
@@ -312,7 +312,7 @@ inline bool begin_what_waits(PeerModel& peer) {
 inline bool let_write_go(PeerModel& peer) {
   for (auto what = peer.awaited.begin(); what != peer.awaited.end(); ++what) {
     if (what->theirs != 0) continue;
-    peer.say(ControlType::kCancel, what->number, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
+    peer.say(FrameType::kCancel, what->number, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
     peer.want_done(what->number, Code::kCancelled);
     peer.awaited.erase(what);
     return true;
@@ -322,7 +322,7 @@ inline bool let_write_go(PeerModel& peer) {
 inline bool begin_read(PeerModel& peer) {
   Theirs* const theirs = peer.offered(OperationKind::kRead);
   if (theirs == nullptr) return false;
-  peer.say_begun(ControlType::kReady, theirs->number, 0, theirs->bytes, peer.coin() ? theirs->packing() : Packing::kPacked);
+  peer.say_begun(FrameType::kReady, theirs->number, 0, theirs->bytes, peer.coin() ? theirs->packing() : Packing::kPacked);
   peer.put(theirs->parts, peer.move(theirs->bytes));
   peer.ends(*theirs, Code::kOk);
   return true;
@@ -331,15 +331,15 @@ inline bool begin_read_that_was_given_up(PeerModel& peer) {
   if (peer.given_up_reads.empty()) return false;
   const Theirs theirs = peer.given_up_reads.back();
   peer.given_up_reads.pop_back();
-  peer.say_begun(ControlType::kReady, theirs.number, 0, theirs.bytes, theirs.packing());
+  peer.say_begun(FrameType::kReady, theirs.number, 0, theirs.bytes, theirs.packing());
   (void)peer.move(theirs.bytes);
   return true;
 }
 inline bool want_write_once_more(PeerModel& peer) {
   Theirs* const theirs = peer.pick([](const Theirs& t) { return t.begun && t.phase == Phase::kAnswer; });
   if (theirs == nullptr || peer.below(3) != 0) return false;  // for no write begins any more
-  peer.say(ControlType::kGo, theirs->number, 0, 0, theirs->packing());
-  peer.want(ControlType::kBegin, theirs->number);
+  peer.say(FrameType::kGo, theirs->number, 0, 0, theirs->packing());
+  peer.want(FrameType::kBegin, theirs->number);
   peer.want_bytes(theirs->parts);
   theirs->begun = peer.begins_writes = false;
   return true;
@@ -349,12 +349,12 @@ inline bool post(PeerModel& peer) {
   const uint64_t sequence = peer.their_sends + peer.below(3);
   if (peer.below(4) == 0) {
     peer.posted.erase(sequence);
-    peer.say(ControlType::kPosted, 0, sequence);
+    peer.say(FrameType::kPosted, 0, sequence);
     return true;
   }
   const PeerModel::Posted receive{PeersEnd::kInline + 1 + peer.below(4000), peer.coin() ? Packing::kWhole : Packing::kPacked};
   peer.posted[sequence] = receive;
-  peer.say(ControlType::kPosted, 0, sequence, receive.bytes, receive.packing);
+  peer.say(FrameType::kPosted, 0, sequence, receive.bytes, receive.packing);
   return true;
 }
 
@@ -377,9 +377,9 @@ inline constexpr bool (*kAll[])(PeerModel&) = {they_start<OperationKind::kSend>,
                                                read,
                                                read,
                                                withdraw_read,
-                                               ask_elsewhere<ControlType::kWriteData>,
-                                               ask_elsewhere<ControlType::kWrite>,
-                                               ask_elsewhere<ControlType::kRead>,
+                                               ask_elsewhere<FrameType::kWriteData>,
+                                               ask_elsewhere<FrameType::kWrite>,
+                                               ask_elsewhere<FrameType::kRead>,
                                                notify,
                                                answer_read,
                                                refuse,

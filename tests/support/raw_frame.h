@@ -14,7 +14,7 @@
 namespace tcpx::testing {
 
 struct RawFrame {
-  ControlHeader header;  ///< but for `payload_bytes`
+  FrameHeader header;  ///< but for `payload_bytes`
   std::span<const std::byte> payload = {};
 };
 
@@ -24,25 +24,21 @@ inline void append_raw(std::vector<std::byte>& out, std::span<const std::byte> b
 
 /// A ControlStream sends it as it does the frames of wire/messages.h.
 inline void encode(const RawFrame& frame, std::vector<std::byte>& out) {
-  ControlHeader header = frame.header;
+  FrameHeader header = frame.header;
   header.payload_bytes = static_cast<uint32_t>(frame.payload.size());
   append_raw(out, std::as_bytes(std::span(&header, 1)));
   append_raw(out, frame.payload);
 }
 
-inline ControlHeader make_header(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0,
+inline FrameHeader make_header(FrameType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0,
                                  Packing packing = Packing::kWhole, Way way = Way::kNetwork) {
-  return {.magic = kControlMagic,
-          .version = kControlVersion,
-          .type = static_cast<uint8_t>(type),
-          .packing = static_cast<uint8_t>(packing),
-          .way = static_cast<uint8_t>(way),
-          .flags = 0,
-          .payload_bytes = 0,
-          .checksum = 0,
-          .operation = operation,
-          .value = value,
-          .bytes = bytes};
+  FrameHeader header = header_of(type);
+  header.packing = static_cast<uint8_t>(packing);
+  header.way = static_cast<uint8_t>(way);
+  header.operation = operation;
+  header.value = value;
+  header.bytes = bytes;
+  return header;
 }
 
 /// Payload of a frame that begins an operation, with permitted and forbidden contents.
@@ -85,53 +81,57 @@ inline void append_operation_payload(std::vector<std::byte>& out, const Operatio
 
 /// Decodes a frame, whichever it is, and gives it to `take`. @return what `decode` says
 template <class Take>
-Status decode_any(const ControlHeader& header, std::span<const std::byte> payload, Take take) {
+Status decode_any(const FrameHeader& header, std::span<const std::byte> payload, Take take) {
   const auto one = [&]<class Frame>(Frame frame) {
     Status status = decode(header, payload, frame);
     if (status.is_ok()) take(frame);
     return status;
   };
-  switch (static_cast<ControlType>(header.type)) {
-    case ControlType::kSend:
+  switch (static_cast<FrameType>(header.type)) {
+    case FrameType::kSend:
       return one(SendFrame{});
-    case ControlType::kSendData:
+    case FrameType::kSendData:
       return one(SendDataFrame{});
-    case ControlType::kWrite:
+    case FrameType::kWrite:
       return one(WriteFrame{});
-    case ControlType::kWriteData:
+    case FrameType::kWriteData:
       return one(WriteDataFrame{});
-    case ControlType::kRead:
+    case FrameType::kRead:
       return one(ReadFrame{});
-    case ControlType::kReadData:
+    case FrameType::kReadData:
       return one(ReadDataFrame{});
-    case ControlType::kReady:
+    case FrameType::kReady:
       return one(ReadyFrame{});
-    case ControlType::kGo:
+    case FrameType::kGo:
       return one(GoFrame{});
-    case ControlType::kDone:
+    case FrameType::kDone:
       return one(DoneFrame{});
-    case ControlType::kCancel:
+    case FrameType::kCancel:
       return one(CancelFrame{});
-    case ControlType::kCredit:
+    case FrameType::kCredit:
       return one(CreditFrame{});
-    case ControlType::kNotify:
+    case FrameType::kNotify:
       return one(NotifyFrame{});
-    case ControlType::kPeer:
-      return one(PeerFrame{});
-    case ControlType::kLane:
+    case FrameType::kLane:
       return one(LaneFrame{});
-    case ControlType::kBye:
+    case FrameType::kBye:
       return one(ByeFrame{});
-    case ControlType::kBegin:
+    case FrameType::kBegin:
       return one(BeginFrame{});
-    case ControlType::kPosted:
+    case FrameType::kPosted:
       return one(PostedFrame{});
+    case FrameType::kHello:
+    case FrameType::kParameters:
+    case FrameType::kHandles:
+    case FrameType::kBarrier:
+    case FrameType::kFinish:
+      break;
   }
   return Status(Code::kProtocol, "test", "no frame of ours");
 }
 
 /// What `decode` finds behind the header of a frame that begins an operation or answers a read; empty for others.
-inline Status decode_operation_payload(const ControlHeader& header, std::span<const std::byte> payload,
+inline Status decode_operation_payload(const FrameHeader& header, std::span<const std::byte> payload,
                                        OperationPayload& result) {
   return decode_any(header, payload, [&](const auto& frame) {
     result = {};
@@ -154,7 +154,7 @@ template <class Frame>
 std::vector<std::byte> payload_of(const Frame& frame) {
   std::vector<std::byte> whole;
   encode(frame, whole);
-  return {whole.begin() + sizeof(ControlHeader), whole.end()};
+  return {whole.begin() + sizeof(FrameHeader), whole.end()};
 }
 
 }  // namespace tcpx::testing

@@ -26,13 +26,13 @@ inline Bytes pattern(size_t bytes, unsigned seed) {
 
 struct Recorder final : ControlSink {
   struct Frame {
-    ControlHeader header;
+    FrameHeader header;
     Bytes payload;
   };
   std::vector<Frame> frames;
-  std::function<Status(const ControlHeader&)> then;
+  std::function<Status(const FrameHeader&)> then;
 
-  Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
+  Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override {
     frames.push_back({header, Bytes(payload.begin(), payload.end())});
     return then ? then(header) : Status::ok();
   }
@@ -84,7 +84,7 @@ inline std::vector<Bytes> some_payloads() {
 
 inline void send_some(ControlStream& stream) {
   uint64_t number = 0;
-  for (const Bytes& payload : some_payloads()) stream.send(RawFrame{make_header(ControlType::kNotify, ++number), payload});
+  for (const Bytes& payload : some_payloads()) stream.send(RawFrame{make_header(FrameType::kNotify, ++number), payload});
 }
 
 inline void expect_some(const Recorder& recorder) {

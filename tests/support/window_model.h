@@ -16,21 +16,21 @@ struct WindowUse {
 };
 
 /// @param bytes of the header. @param inline_bytes longest inline message of the end that answers a read
-inline WindowUse use_of(ControlType type, uint64_t bytes, const OperationPayload& payload, uint64_t inline_bytes) {
+inline WindowUse use_of(FrameType type, uint64_t bytes, const OperationPayload& payload, uint64_t inline_bytes) {
   const uint64_t parts = 8 * payload.lengths.size() + 32 * payload.ranges.size() + offers_of(payload.sources, payload.ring).size() +
                          (payload.has_notify ? payload.notify_name.size() + payload.notify_text.size() : 0);
   switch (type) {
-    case ControlType::kSendData:
+    case FrameType::kSendData:
       return {0, 64 + bytes + parts};
-    case ControlType::kWriteData:
+    case FrameType::kWriteData:
       return {1, 64 + bytes + parts};
-    case ControlType::kNotify:
+    case FrameType::kNotify:
       return {1, 64 + bytes};
-    case ControlType::kSend:
+    case FrameType::kSend:
       return {2, 256 + parts};
-    case ControlType::kWrite:
+    case FrameType::kWrite:
       return {3, 256 + parts};
-    case ControlType::kRead:
+    case FrameType::kRead:
       return {3, 256 + parts + (bytes <= inline_bytes ? bytes : 0)};
     default:
       return {};

@@ -132,7 +132,7 @@ TEST(BootstrapChannel, WhoCannotSendSaysWhyThePeerHasGone) {
     ASSERT_TRUE(send_all(peer.get(), last_word, soon()).is_ok());
     peer.reset();
     const Status status =
-        as_peer_message ? flow->post(FrameType::kGrant, bytes_of("x")) : channel.send_handles(some_handles(1), soon());
+        as_peer_message ? flow->post(PeerMessage::kGrant, bytes_of("x")) : channel.send_handles(some_handles(1), soon());
     EXPECT_EQ(status.to_string(), "TCPX_E_PLUGIN: peer reported: listen: no device");
   }
 }

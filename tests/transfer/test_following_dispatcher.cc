@@ -12,13 +12,13 @@ using testing::DispatcherFixture;
 
 Status grant(DispatcherFixture& f, const GrantHeader& header, std::vector<uint8_t> over) {
   std::array<std::byte, kMaxPeerMessageBytes> room;
-  return f.take(FrameType::kGrant, encode_grant(room, {.header = header, .channels = over}));
+  return f.take(PeerMessage::kGrant, encode_grant(room, {.header = header, .channels = over}));
 }
 
 Status regrant(DispatcherFixture& f, uint64_t transfer, uint64_t bytes, uint64_t chunk, uint32_t channel) {
   std::array<std::byte, kMaxPeerMessageBytes> room;
   const Regrant message{.transfer = transfer, .transfer_bytes = bytes, .chunk = chunk, .channel = channel, .reserved = 0};
-  return f.take(FrameType::kRegrant, encode_regrant(room, message));
+  return f.take(PeerMessage::kRegrant, encode_regrant(room, message));
 }
 
 constexpr GrantHeader first_chunks(uint64_t transfer, uint64_t bytes, uint32_t count) {
@@ -91,7 +91,7 @@ class FollowingReceiver : public ::testing::Test {
   std::vector<std::pair<uint32_t, uint64_t>> told() {
     std::vector<std::pair<uint32_t, uint64_t>> all;
     for (const auto& [type, payload] : f.said()) {
-      EXPECT_EQ(type, FrameType::kDelivered);
+      EXPECT_EQ(type, PeerMessage::kDelivered);
       const auto delivered = decode_delivered(payload, 2);
       EXPECT_TRUE(delivered.is_ok()) << delivered.status().to_string();
       all.emplace_back(delivered->channel, delivered->chunks);
@@ -138,18 +138,18 @@ TEST(FollowingDispatcher, WithFailoverATransferEndsWithTheAcknowledgement) {
   f.submit(4096);
   const auto said = f.said();
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0].first, FrameType::kSubmitted);
+  EXPECT_EQ(said[0].first, PeerMessage::kSubmitted);
   EXPECT_EQ(decode_transfer_number(said[0].second).value(), 1u);
-  EXPECT_EQ(f.take_number(FrameType::kReceived, 1).code(), Code::kProtocol) << "it was not granted yet";
+  EXPECT_EQ(f.take_number(PeerMessage::kReceived, 1).code(), Code::kProtocol) << "it was not granted yet";
   EXPECT_TRUE(grant(f, first_chunks(1, 4096, 1), {0}).is_ok());
   EXPECT_TRUE(f.post());
   EXPECT_TRUE(f.finish(0, 1, 1).is_ok());
   EXPECT_EQ(f.state(1), TransferState::kPending) << "the plugin has the bytes, the peer may not";
   EXPECT_TRUE(f.dispatcher->needs_peer());
-  EXPECT_TRUE(f.take_number(FrameType::kReceived, 1).is_ok());
+  EXPECT_TRUE(f.take_number(PeerMessage::kReceived, 1).is_ok());
   EXPECT_FALSE(f.dispatcher->needs_peer());
   EXPECT_EQ(f.state(1), TransferState::kDone);
-  EXPECT_EQ(f.take_number(FrameType::kReceived, 1).code(), Code::kProtocol) << "twice";
+  EXPECT_EQ(f.take_number(PeerMessage::kReceived, 1).code(), Code::kProtocol) << "twice";
 }
 
 TEST(FollowingDispatcher, AnAcknowledgedTransferWaitsForThePluginToLetGoOfItsMemory) {
@@ -157,7 +157,7 @@ TEST(FollowingDispatcher, AnAcknowledgedTransferWaitsForThePluginToLetGoOfItsMem
   f.submit(4096);
   EXPECT_TRUE(grant(f, first_chunks(1, 4096, 1), {0}).is_ok());
   EXPECT_TRUE(f.post());
-  EXPECT_TRUE(f.take_number(FrameType::kReceived, 1).is_ok());
+  EXPECT_TRUE(f.take_number(PeerMessage::kReceived, 1).is_ok());
   EXPECT_EQ(f.state(1), TransferState::kPending);
   f.lose(0);
   EXPECT_EQ(f.state(1), TransferState::kDone);
@@ -182,7 +182,7 @@ TEST(FollowingDispatcher, ALostChannelsChunksAreSentWhenTheyAreAskedForAgain) {
 
 TEST(FollowingDispatcher, AReceiversMessagesAreNotForIt) {
   DispatcherFixture f(Direction::kSend, 2, true);
-  EXPECT_EQ(f.take_number(FrameType::kSubmitted, 1).code(), Code::kProtocol);
+  EXPECT_EQ(f.take_number(PeerMessage::kSubmitted, 1).code(), Code::kProtocol);
 }
 
 }  // namespace

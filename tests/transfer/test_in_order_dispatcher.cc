@@ -28,7 +28,7 @@ TEST(InOrderDispatcher, PostsAsFarAsThereIsRoomAndWithoutAWord) {
 
 TEST(InOrderDispatcher, TakesNoWordOfAPeer) {
   DispatcherFixture f(Direction::kSend, 1);
-  EXPECT_EQ(f.take_number(FrameType::kReceived, 1).code(), Code::kProtocol);
+  EXPECT_EQ(f.take_number(PeerMessage::kReceived, 1).code(), Code::kProtocol);
 }
 
 TEST(ChunkDispatcher, IsChosenByTheChannelsAndTheirDirection) {

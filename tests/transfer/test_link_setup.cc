@@ -47,8 +47,8 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
       sent[way] = send.submit({.memory = from, .bytes = kBytes}).value();
       got[way] = recv.submit({.memory = into, .bytes = kBytes}).value();
     }
-    pair.a.stream->send(testing::RawFrame{testing::make_header(ControlType::kNotify), text_bytes("to b")});
-    pair.b.stream->send(testing::RawFrame{testing::make_header(ControlType::kNotify), text_bytes("to a")});
+    pair.a.stream->send(testing::RawFrame{testing::make_header(FrameType::kNotify), text_bytes("to b")});
+    pair.b.stream->send(testing::RawFrame{testing::make_header(FrameType::kNotify), text_bytes("to a")});
     const auto all_done = [&] {
       return pair.a.send->pending() + pair.a.recv->pending() + pair.b.send->pending() + pair.b.recv->pending() == 0;
     };
@@ -69,9 +69,9 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
       const Status same = verify_pattern({targets[way].host(), kBytes}, way + 1);
       EXPECT_TRUE(same.is_ok()) << same.to_string();
     }
-    using Seen = std::vector<std::pair<ControlType, std::string>>;
-    EXPECT_EQ(pair.at_b.seen, Seen({{ControlType::kNotify, "to b"}}));
-    EXPECT_EQ(pair.at_a.seen, Seen({{ControlType::kNotify, "to a"}}));
+    using Seen = std::vector<std::pair<FrameType, std::string>>;
+    EXPECT_EQ(pair.at_b.seen, Seen({{FrameType::kNotify, "to b"}}));
+    EXPECT_EQ(pair.at_a.seen, Seen({{FrameType::kNotify, "to a"}}));
   }
 }
 
@@ -141,7 +141,7 @@ TEST_F(LinkSetupTest, FramesSentBehindTheSetupAreNotLost) {
     auto other = in_thread([&, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
       Linked linked = set_up(std::move(*channel), false, acceptor_);
       if (!linked.is_ok()) return linked;
-      linked->stream->send(testing::RawFrame{testing::make_header(ControlType::kNotify), text_bytes("at once")});
+      linked->stream->send(testing::RawFrame{testing::make_header(FrameType::kNotify), text_bytes("at once")});
       linked->stream->flush();
       return linked;
     });
@@ -262,8 +262,8 @@ struct Relay {
   }
 };
 
-// Hello, identity, settings, handles, what it has accepted and what it has connected, detach.
-constexpr int kFramesBeforeComms = 4, kFramesOfAnEnd = 7;
+// Hello, identity, settings, handles, what it has accepted and what it has connected.
+constexpr int kFramesBeforeComms = 4, kFramesOfAnEnd = 6;
 
 TEST_F(LinkSetupTest, AConnectionThatBreaksAtAnyStepEndsBothEndsAtOnce) {
   testing::allow_log("TCPX_E_PEER_GONE: connect");

@@ -19,16 +19,15 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-const Parameters kIdentity = {{"endpoint version", "7"},
-                              {"role", "connect"},
+const Parameters kIdentity = {{"role", "connect"},
                               {"instance", "18446744073709551615"},
                               {"gpu", "0"},
                               {"wanted gpu", "-1"},
                               {"wanted instance", "0"},
                               {"inline bytes", "65536"},
                               {"channels", "2"}};
-const Parameters kPipeline = {{"pipeline version", "5"},    {"half", "both"},    {"chunk bytes", "524288"},
-                              {"longest chunk bytes", "0"}, {"failover", "off"}, {"nics", "a,b"}};
+const Parameters kPipeline = {
+    {"half", "both"}, {"chunk bytes", "524288"}, {"longest chunk bytes", "0"}, {"failover", "off"}, {"nics", "a,b"}};
 
 class LinkSetupByHand : public LinkSetupTest {
  protected:
@@ -41,18 +40,6 @@ class LinkSetupByHand : public LinkSetupTest {
     return {std::move(client), std::move(other)};
   }
 };
-
-TEST_F(LinkSetupByHand, VersionsThatDifferAreNamedAtBothEnds) {
-  for (const char* version : {"8", "6", "0", "one", ""}) {
-    auto [peer, other] = acceptor();
-    Parameters parameters = kIdentity;
-    parameters["endpoint version"] = version;
-    ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
-    expect_told(peer.finish(Status::ok(), soon()), Code::kMismatch,
-                concat("endpoint version is 7 here and ", version, " at the peer"));
-    expect_told(other.get(), Code::kMismatch, "endpoint version is 7 here");
-  }
-}
 
 TEST_F(LinkSetupByHand, EveryNumberOfThePeerIsBounded) {
   const std::pair<const char*, std::vector<std::string>> bad[] = {
@@ -180,7 +167,8 @@ TEST_F(LinkSetupByHand, TheConnectorIsDoneWithoutAWordOfWhetherTheAcceptorIs) {
       (void)linked->stream->receive(recorder);
       return !linked->stream->status().is_ok();
     }));
-    expect_told(linked->stream->status(), Code::kExhausted, "no room after all");
+    using Seen = std::vector<std::pair<FrameType, std::string>>;
+    EXPECT_EQ(recorder.seen, Seen({{FrameType::kFinish, "set up link: no room after all"}}));
   }
 }
 

@@ -162,7 +162,7 @@ TEST(PipelineChannels, FailoverEndsTheConnectionWhenACopyOfTheLostChannelDoesNot
   for (int ms = 0; ms < 20'000 && p.recv->pending() > 0; ++ms) {
     p.clock.advance(milliseconds(1));
     p.recv->progress();
-    for (const auto& [type, payload] : p.to_sender->messages) asked_again |= type == FrameType::kRegrant;
+    for (const auto& [type, payload] : p.to_sender->messages) asked_again |= type == PeerMessage::kRegrant;
   }
   EXPECT_FALSE(asked_again);
   const Status status = p.recv->poll(got).status;
@@ -218,7 +218,7 @@ TEST(PipelineChannels, ABrokenLinkEndsPendingTransfers) {
   PipelinePair p(channels(2));
   const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
   p.recv->progress();
-  p.to_sender->broken = p.to_receiver->broken = Status(Code::kPeerGone, "read bootstrap frame", "connection closed by the peer");
+  p.to_sender->broken = p.to_receiver->broken = Status(Code::kPeerGone, "read frame", "connection closed by the peer");
   ASSERT_TRUE(p.drive_to_end());
   EXPECT_EQ(p.send->poll(sent).status.code(), Code::kPeerGone);
   EXPECT_EQ(p.recv->poll(got).status.code(), Code::kPeerGone);
@@ -238,7 +238,7 @@ TEST(PipelineChannels, ASenderThatHearsNothingGivesUpWithAFlightRecord) {
 }
 
 // Messages to a sender that no receiver of ours sends.
-using Message = std::pair<FrameType, std::vector<std::byte>>;
+using Message = std::pair<PeerMessage, std::vector<std::byte>>;
 struct Forged {
   const char* name;
   std::vector<Message> messages;
@@ -256,18 +256,18 @@ Message grant(uint64_t transfer, uint64_t first_chunk, std::vector<uint8_t> over
                            .count = static_cast<uint32_t>(over.size()),
                            .reserved = 0};
   const auto text = encode_grant(room, {.header = header, .channels = over});
-  return {FrameType::kGrant, {text.begin(), text.end()}};
+  return {PeerMessage::kGrant, {text.begin(), text.end()}};
 }
 Message regrant(uint64_t transfer, uint64_t chunk, uint32_t channel) {
   Room room;
   const auto text = encode_regrant(
       room, {.transfer = transfer, .transfer_bytes = kForgedBytes, .chunk = chunk, .channel = channel, .reserved = 0});
-  return {FrameType::kRegrant, {text.begin(), text.end()}};
+  return {PeerMessage::kRegrant, {text.begin(), text.end()}};
 }
 Message received(uint64_t transfer) {
   Room room;
   const auto text = encode_transfer_number(room, transfer);
-  return {FrameType::kReceived, {text.begin(), text.end()}};
+  return {PeerMessage::kReceived, {text.begin(), text.end()}};
 }
 
 std::vector<Message> grants_without_end() {

@@ -197,8 +197,8 @@ TEST_P(PipelineSetup, SettingsThatDifferAreNamedAtBothEnds) {
 TEST_P(PipelineSetup, APeerThatLeavesEndsTheWait) {
   auto other = in_thread([&] { return receiver(2, {}, Deadline::after(milliseconds(200))).status(); });
   // The peer agrees to everything and then leaves.
-  const Parameters parameters{{"pipeline version", "5"},    {"half", "send"},   {"channels", "2"}, {"chunk bytes", "524288"},
-                              {"longest chunk bytes", "0"}, {"failover", "off"}};
+  const Parameters parameters{
+      {"half", "send"}, {"channels", "2"}, {"chunk bytes", "524288"}, {"longest chunk bytes", "0"}, {"failover", "off"}};
   ASSERT_OK(ends_.b.exchange_parameters(parameters, {}, soon()));
   { const BootstrapChannel gone = std::move(ends_.b); }
   EXPECT_EQ(other.get().code(), Code::kPeerGone);

@@ -15,8 +15,8 @@ namespace {
 using testing::DispatcherFixture;
 
 /// The channels named in a grant of `transfer` that begins with chunk `first`.
-std::vector<uint8_t> granted(const std::pair<FrameType, std::vector<std::byte>>& message, uint64_t transfer, uint64_t first) {
-  EXPECT_EQ(message.first, FrameType::kGrant);
+std::vector<uint8_t> granted(const std::pair<PeerMessage, std::vector<std::byte>>& message, uint64_t transfer, uint64_t first) {
+  EXPECT_EQ(message.first, PeerMessage::kGrant);
   const auto grant = decode_grant(message.second, 2);
   EXPECT_TRUE(grant.is_ok()) << grant.status().to_string();
   EXPECT_EQ(grant->header.transfer, transfer);
@@ -67,7 +67,7 @@ TEST(PlacingDispatcher, AChannelThatTakesNothingIsPassedOver) {
 
 Status delivered(DispatcherFixture& f, uint32_t channel, uint64_t chunks) {
   std::array<std::byte, kMaxPeerMessageBytes> room;
-  return f.take(FrameType::kDelivered, encode_delivered(room, {.chunks = chunks, .channel = channel, .reserved = 0}));
+  return f.take(PeerMessage::kDelivered, encode_delivered(room, {.chunks = chunks, .channel = channel, .reserved = 0}));
 }
 
 // At a sender.
@@ -103,7 +103,7 @@ TEST(PlacingDispatcher, DeliveriesThatCannotBeAreRefused) {
 
 TEST(PlacingDispatcher, ALinkThatIsBrokenIsTheConnectionsError) {
   DispatcherFixture f(Direction::kRecv, 2, true);
-  EXPECT_TRUE(f.take_number(FrameType::kSubmitted, 1).is_ok());
+  EXPECT_TRUE(f.take_number(PeerMessage::kSubmitted, 1).is_ok());
   f.submit(4096);
   f.to_peer->broken = Status(Code::kPeerGone, "test", "gone");
   EXPECT_EQ(f.dispatcher->post({}).status().code(), Code::kPeerGone);
@@ -116,14 +116,14 @@ TEST(PlacingDispatcher, WithFailoverNothingIsGrantedBeforeTheSenderHasIt) {
   f.submit(4096);
   EXPECT_FALSE(f.post());
   EXPECT_TRUE(f.dispatcher->waits_for_peer());
-  EXPECT_EQ(f.take_number(FrameType::kSubmitted, 2).code(), Code::kProtocol) << "not the next one";
-  EXPECT_TRUE(f.take_number(FrameType::kSubmitted, 1).is_ok());
+  EXPECT_EQ(f.take_number(PeerMessage::kSubmitted, 2).code(), Code::kProtocol) << "not the next one";
+  EXPECT_TRUE(f.take_number(PeerMessage::kSubmitted, 1).is_ok());
   EXPECT_TRUE(f.post());
   EXPECT_EQ(granted(f.said().at(0), 1, 0).size(), 1u);
   EXPECT_TRUE(f.finish(0, 1, 1).is_ok());
   const auto said = f.said();
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0].first, FrameType::kReceived);
+  EXPECT_EQ(said[0].first, PeerMessage::kReceived);
   EXPECT_EQ(f.state(1), TransferState::kDone);
 }
 
@@ -131,7 +131,7 @@ TEST(PlacingDispatcher, WhatALostChannelDidNotDeliverIsGrantedAnewBeforeAnything
   DispatcherFixture f(Direction::kRecv, 2, true, 2);
   f.submit(2 * 4096);
   f.submit(4096);
-  for (const uint64_t number : {1, 2}) EXPECT_TRUE(f.take_number(FrameType::kSubmitted, number).is_ok());
+  for (const uint64_t number : {1, 2}) EXPECT_TRUE(f.take_number(PeerMessage::kSubmitted, number).is_ok());
   EXPECT_TRUE(f.post());
   const auto channels = granted(f.said().at(0), 1, 0);
   ASSERT_EQ(channels, (std::vector<uint8_t>{0, 1}));
@@ -140,7 +140,7 @@ TEST(PlacingDispatcher, WhatALostChannelDidNotDeliverIsGrantedAnewBeforeAnything
   EXPECT_TRUE(f.post());
   const auto said = f.said();
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0].first, FrameType::kRegrant);
+  EXPECT_EQ(said[0].first, PeerMessage::kRegrant);
   const auto regrant = decode_regrant(said[0].second, 2);
   EXPECT_EQ(regrant->transfer, 1u);
   EXPECT_EQ(regrant->chunk, 0u);
@@ -149,8 +149,8 @@ TEST(PlacingDispatcher, WhatALostChannelDidNotDeliverIsGrantedAnewBeforeAnything
 
 TEST(PlacingDispatcher, ASendersMessagesAreNotForIt) {
   DispatcherFixture f(Direction::kRecv, 2);
-  EXPECT_EQ(f.take_number(FrameType::kReceived, 1).code(), Code::kProtocol);
-  EXPECT_EQ(f.take_number(FrameType::kSubmitted, 1).code(), Code::kProtocol) << "without failover";
+  EXPECT_EQ(f.take_number(PeerMessage::kReceived, 1).code(), Code::kProtocol);
+  EXPECT_EQ(f.take_number(PeerMessage::kSubmitted, 1).code(), Code::kProtocol) << "without failover";
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ class Memories:
         try:
             region.keys = keys_of(self._core.advertise(None, region.range, address, nbytes, stream, False), address)
         except BaseException:
-            self._core.drop_region(address, nbytes, True)
+            self._core.drop_region(address, nbytes, True, None)
             raise
         self._described.append(region)
         return region
@@ -135,7 +135,7 @@ class Memories:
                 return
             if region in self._described:
                 self._described.remove(region)
-        self._core.drop_region(region.address, region.nbytes, True)
+        self._core.drop_region(region.address, region.nbytes, True, None)
 
     def _memory(self, mr_id: int) -> _Memory:
         memory = self._of.get(mr_id)

@@ -1,25 +1,23 @@
-"""A broadcast as a pipelined chain: the source writes pieces to the first receiver, each receiver hands on what it has.
+"""A broadcast as a pipelined chain: each receiver reads pieces from the rank before it, and relays what it has to the one behind it.
 
-The source says who follows whom, and is told how far everybody is; it moves bytes to its successor only. A rank that is lost is
-taken out: the one behind it asks the one before it for the pieces that are missing. Messages, all through `Station`:
+Every rank advertises its tensors for reading, and tells those who follow it how many pieces are there: the source has all when all
+are ready, a receiver those that it has read. A receiver whose rank before it is lost follows the one before that, up to the source.
+So the source needs to know only how far everybody is. Messages, all through `Station`:
 
-    tick      source -> receiver    the round has begun, and goes on
-    offer     source -> all         its manifest, which they compare with their tensors. The rank before each, the number of that link
-    ready     receiver -> source    it is the same
-    feed      receiver -> the rank  the table of its slots, and which pieces it has, with that number; the latest counts. Sent with
-              before it             `ready`: who is asked early feeds when all are ready, for only then the source begins
-    after     source -> receiver    another rank is before it now: that one, the link's number, whether the one before that is lost
-    piece     with the bytes
-    count     receiver -> source    bytes in place
-    gone      receiver -> source    the rank behind cannot be written to: the number of that link
+    offer     source -> all         its manifest, which they compare with their tensors, and which ranks are between it and each
+    tick      source -> receiver    the round has begun, and goes on without those that are lost: `dropped` are those of them that are
+                                    silent or gone, `lost` all. `over`: everybody else has everything
+    abort     source -> receiver    nobody will have everything, or this one was taken out: which rank says so, and why
+    follow    receiver -> a rank    it reads from that one, whose answer is `here`. Sent as soon as it is ready, maybe too early
+    here      receiver -> source    so many pieces are in place, none as soon as its tensors are as the manifest says
+              rank -> followers     the same. The first one has the table of its slots
     failed    receiver -> source    this one gives up, and why: before all are ready that ends the round, then it is left out
-    end       source -> all         everybody has everything; `abort`: nobody will, and which rank says so, and why
 
 Manifest and table are in the message where they are short, else it says where they are read from (`Parcel`).
 Each names its round: a number of the source's, which grows. Every rank is in one state, and in one round at most:
 
     source:    preparing -> meeting -> waiting for all to be ready -> moving -> over
-    receiver:  waiting for an offer -> agreeing -> ready -> moving -> over        any -> over when it fails, or the source tells so
+    receiver:  waiting for an offer -> agreeing -> moving -> over        any -> over when it fails, or the source tells so
 
 Whoever fails tells at once: a receiver its source, a source all, with the reason of the rank that began it. A rank is in a round
 with one process, the newest of its rank: a process that joins anew under that rank gets the next round. A receiver that hears of
@@ -33,10 +31,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import errors
-from ..endpoint import Connection, Registration
-from ..errors import Cancelled, Error, InvalidArgument, NotFound, PeerGone, Protocol, Timeout
-from .feed import Feed, register
+from ..errors import Cancelled, Error, InvalidArgument, PeerGone, Timeout
 from .manifest import Manifest, Tensor
+from .relay import Relay
 from .station import Mail, Station
 
 __all__ = ["BRIEF", "LOOK", "TICK", "Member", "Progress", "Report", "cancelled", "peer_gone", "reason_of", "said_in", "timed_out"]
@@ -47,9 +44,6 @@ LOOK, TICK = 0.1, 0.25
 #: Seconds for ranks that have not met this one to be told that it has failed; and for what has gone wrong elsewhere to be heard of: all
 #: ranks are to know within a second.
 BRIEF = 0.5
-#: What a write ends with when the rank behind does not want it, and lives; when it is silent, or gone.
-_UNWANTED = (Cancelled, NotFound, Protocol)
-_UNHEARD = (PeerGone, Timeout)
 
 
 class Report(NamedTuple):
@@ -101,7 +95,7 @@ def reason_of(error: BaseException, rank: int) -> dict[str, Any]:
 
 
 class Member:
-    """The part that the source and a receiver have in common: they feed the rank behind."""
+    """The part that the source and a receiver have in common: they relay what they have."""
 
     def __init__(self, station: Station, timeout: float, window: int, progress: Progress | None) -> None:
         self.station = station
@@ -113,67 +107,31 @@ class Member:
         self.tensors: list[Tensor] = []
         self.pieces: list[list[tuple[int, int, int]]] = []
         self.nbytes = 0
-        self.have: list[int] = []
-        self.feed: Feed | None = None
-        self.link = 0
-        self.registrations: list[Registration] = []
+        self.relay: Relay | None = None
+        self._piece_bytes = 0
         self._said = -1
 
-    def describe(self, manifest: Manifest, tensors: dict[str, Tensor]) -> None:
-        """Lays out the bytes as the manifest, with which the tensors agree, says."""
+    def describe(self, manifest: Manifest, tensors: dict[str, Tensor]) -> Relay:
+        """Lays out the bytes as the manifest, with which the tensors agree, says. Of the relay nothing is there yet."""
         self.tensors = [tensors[entry.name] for entry in manifest.entries]
         self.pieces = manifest.pieces()
         self.nbytes = sum(entry.nbytes for entry in manifest.entries)
+        self._piece_bytes = manifest.piece_bytes
         for tensor in self.tensors:
             tensor.finish_work()
-        self.registrations = register(self.station.group.endpoint, self.tensors)
+        self.relay = Relay(self.station, self.round, self.tensors)
+        return self.relay
 
-    def say_progress(self, nbytes: int) -> None:
-        if self.progress is not None and nbytes != self._said:
-            self._said = nbytes
-            self.progress(nbytes, self.nbytes)
+    def bytes_in(self, place: int) -> int:
+        """Bytes of the first pieces: all but the last one are as long as the manifest says."""
+        return min(place * self._piece_bytes, self.nbytes)
 
-    def begin_feed(self, mail: Mail) -> None:
-        """Feeds the rank that asks for it, from now on instead of the one before."""
-        link = mail.body["link"]
-        if link <= self.link:
-            return  # of a rank that was taken out meanwhile
-        self.link = link
-        if self.feed is not None:
-            self.drop_feed(lost=self.feed.connection is not mail.connection)
-        has = mail.body["has"]
-        if len(has) != len(self.pieces):
-            raise Protocol(f"{Protocol.code}: rank {mail.rank} tells of {len(has)} pieces, there are {len(self.pieces)}", "")
-        pieces = [piece for piece, there in enumerate(has) if there]
-        arguments = self.tensors, self.pieces, self.timeout, self.window
-        self.feed = Feed(self.round, mail.rank, mail.connection, mail.body["table"], pieces, *arguments)
-        self.feed.add(self.have)
-
-    def advance_feed(self) -> int | None:
-        """Returns the rank behind when it is lost. One that lives, and wants nothing more, tells the source itself."""
-        if self.feed is None:
-            return None
-        try:
-            self.feed.advance()
-            return None
-        except _UNWANTED:
-            self.drop_feed(lost=False)
-            return None
-        except _UNHEARD:
-            return self.drop_feed()
-
-    def drop_feed(self, lost: bool = True) -> int:
-        """Writes to the rank behind no more, and returns it. lost: gives it up, so that what is under way to it ends, too."""
-        assert self.feed is not None
-        feed, self.feed = self.feed, None
-        if lost:
-            self.station.group.drop(feed.rank, feed.connection)  # first: what is under way to it ends with its connection
-        feed.abandon()
-        return feed.rank
+    def say_progress(self, place: int) -> None:
+        if self.progress is not None and place != self._said:
+            self._said = place
+            self.progress(self.bytes_in(place), self.nbytes)
 
     def end(self) -> None:
         """Nothing touches the tensors any more when it returns."""
-        if self.feed is not None:
-            self.feed.abandon()
-        for registration in self.registrations:
-            registration.release()
+        if self.relay is not None:
+            self.relay.end(self.timeout)

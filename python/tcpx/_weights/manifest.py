@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .. import streams
@@ -179,8 +179,3 @@ def _entry_of(name: Any, dtype: Any, shape: Any, nbytes: Any) -> Entry:
 def mismatch(detail: str) -> Mismatch:
     """`tcpx.Mismatch` with that detail."""
     return Mismatch(f"{Mismatch.code}: compare weights: {detail}", "", "compare weights", detail)
-
-
-def total_of(ranges: Sequence[tuple[int, int, int]]) -> int:
-    """Bytes of a piece."""
-    return sum(part for _, _, part in ranges)

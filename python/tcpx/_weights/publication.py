@@ -24,9 +24,9 @@ from ..endpoint import Connection
 from ..errors import Cancelled, Error, NotFound, PeerGone, Timeout, invalid
 from ..operation import Operation
 from ..slot import Slot
-from .feed import register
 from .foreign import integer, items, json_of, reading, slot_of, text, text_of
 from .manifest import LONGEST_MANIFEST, Tensor, mismatch
+from .reads import register, start_reads
 from .shard import Box, Shard, common_runs
 from .station import Station
 
@@ -159,17 +159,9 @@ class _Original:
         self._connection.read(data, self._state, timeout=self._left)
         return int(_STATE.unpack(data)[0])
 
-    def read(self, ranges: Iterable[tuple[Tensor, int, _Row, int, int]]) -> list[Operation]:
-        """Starts to read (into a tensor, from its byte, from a row, from its byte, bytes)."""
-        kinds: dict[tuple[bool, bool], tuple[list[Any], list[Slot]]] = {}  # an operation moves memory of one kind at each end
-        for tensor, first, row, place, nbytes in ranges:
-            assert row.slot is not None
-            buffers, slots = kinds.setdefault((tensor.gpu, row.gpu), ([], []))
-            buffers.append(tensor.bytes(first, nbytes))
-            slots.append(row.slot.bytes(place, place + nbytes))
-        return [
-            self._connection.read_async(buffers, slots, timeout=self._left, stream=None) for buffers, slots in kinds.values()
-        ]
+    def read(self, ranges: Iterable[tuple[Tensor, int, bool, Slot]]) -> list[Operation]:
+        """See `start_reads`."""
+        return start_reads(self._connection, ranges, self._left)
 
 
 def read_into(
@@ -240,7 +232,7 @@ def _with_earlier(originals: Sequence[_Original]) -> Iterator[tuple[_Original, S
 
 def _ranges_of(
     original: _Original, earlier: Sequence[_Original], parts: Mapping[str, Part]
-) -> Iterator[tuple[Tensor, int, _Row, int, int]]:
+) -> Iterator[tuple[Tensor, int, bool, Slot]]:
     """What one rank has of the parts, without what an earlier one has just as well."""
     for name, part in parts.items():
         row = original.rows.get(name)
@@ -252,14 +244,15 @@ def _ranges_of(
             raise mismatch(f"tensor {name!r} is {said[0]} at rank {original.rank} and {said[1]} here")
         for there, here, count in common_runs(row.box, part.box):
             size = row.itemsize
-            yield part.tensor, here * size, row, there * size, count * size
+            assert row.slot is not None
+            yield part.tensor, here * size, row.gpu, row.slot.bytes(there * size, (there + count) * size)
 
 
 def _check_cover(originals: Sequence[_Original], parts: Mapping[str, Part], plan: Iterable[tuple[_Original, list[Any]]]) -> None:
     found = dict.fromkeys(parts, 0)
     for _, ranges in plan:
-        for tensor, _, _, _, nbytes in ranges:
-            found[tensor.name] += nbytes
+        for tensor, _, _, slot in ranges:
+            found[tensor.name] += slot.nbytes
     ranks = [original.rank for original in originals]
     for name, part in parts.items():
         if not any(name in original.rows for original in originals):

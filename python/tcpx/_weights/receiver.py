@@ -1,4 +1,4 @@
-"""A receiver of a broadcast: asks the rank before it for pieces, and hands them on. See `tcpx._weights.chain`."""
+"""A receiver of a broadcast: reads pieces from the rank before it, and relays them. See `tcpx._weights.chain`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Callable
 
 from .. import errors
 from ..endpoint import Connection
-from ..errors import Error
+from ..errors import Error, PeerGone, Timeout
 from ..slot import Slot
 from .chain import BRIEF, LOOK, TICK, Member, Report, cancelled, peer_gone, reason_of, said_in, timed_out
-from .feed import Table
-from .foreign import text_of
-from .manifest import SHORTEST_PIECE, Manifest, Tensor, mismatch, total_of
-from .station import SHORT, Mail
+from .manifest import SHORTEST_PIECE, Manifest, Tensor, mismatch
+from .relay import Pull, Relay
+from .station import Mail
 
 __all__ = ["Receiver"]
 
@@ -26,18 +25,13 @@ class Receiver(Member):
         """The round, from its beginning to its end. `state` gives the tensors, or raises: the others are told then."""
         self.source = source
         self.to: Connection | None = None  # the process of the source, and its round, once heard of
-        self.before: int | None = None
-        self._connection_before: Connection | None = None
-        self._table: Table | None = None
-        self._asked = 0
-        self._asking = threading.Lock()
-        self._parts: dict[int, int] = {}
-        self._arrived: set[int] = set()
-        self._place = 0
+        self._upstream: list[int] = []  # ranks that may be followed, from the source on; the last one is
+        self._followed: dict[int, Connection] = {}
+        self._lost: set[int] = set()
+        self._pull: Pull | None = None
         try:
             offer = self._wait_for_offer()
-            self._agree(offer, state)
-            return self._move(offer.connection)
+            return self._move(offer, self._agree(offer, state))
         except BaseException as error:
             if self.to is not None:
                 self.station.try_tell(self.to, self.round, "failed", **reason_of(error, self.rank))
@@ -45,8 +39,7 @@ class Receiver(Member):
         finally:
             if self.to is not None:
                 self.station.end_round(self.to, self.round)
-            with self._asking:
-                self._asked = -1  # a thread that still connects asks for nothing
+            self._upstream = []  # a thread that still connects follows nobody
             self.end()
 
     def _wait_for_offer(self) -> Mail:
@@ -62,7 +55,7 @@ class Receiver(Member):
             connection = group.connected().get(self.source)
             if connection is not None and self.station.gone({self.source: connection}):
                 if not group.joined_anew(self.source) and group.connected().get(self.source) is connection:
-                    raise self._without_source("")
+                    raise self._without_source()
                 group.renew(self.source)
             if time.monotonic() >= deadline:
                 raise timed_out(f"rank {self.source}, the source, did not begin within {self.timeout:g} s")
@@ -86,7 +79,7 @@ class Receiver(Member):
                 return next((one for one in its if one.kind == "offer"), None)
         return None
 
-    def _agree(self, offer: Mail, state: Callable[[], dict[str, Tensor]]) -> None:
+    def _agree(self, offer: Mail, state: Callable[[], dict[str, Tensor]]) -> Relay:
         tensors = state()
         said: memoryview | Slot = offer.body["manifest"]
         most = Manifest.of(tensors, SHORTEST_PIECE).most_bytes()
@@ -98,9 +91,9 @@ class Receiver(Member):
         for tensor in tensors.values():
             if tensor.readonly:
                 raise errors.invalid("broadcast", f"tensor {tensor.name!r} of rank {self.rank} is read-only")
-        self.describe(manifest, tensors)
-        self.station.tell(offer.connection, self.round, "ready")
-        self._follow(offer.body["rank"], offer.body["link"], False)
+        relay = self.describe(manifest, tensors)
+        self.station.tell(offer.connection, self.round, "here", place=relay.place, table=None)
+        return relay
 
     def _read(self, slot: Slot, source: Connection) -> bytearray:
         data = bytearray(slot.nbytes)
@@ -120,19 +113,21 @@ class Receiver(Member):
                     raise said_in(mail)
                 self.station.keep(mail)
 
-    def _without_source(self, text: str) -> Error:
+    def _without_source(self) -> Error:
         if self.station.group.is_replaced():
             return cancelled(f"another process has joined as rank {self.rank}, in the place of this one")
-        return peer_gone(f"rank {self.source}, the source, is gone{text}")
+        here = "" if self.relay is None else f", {self.bytes_in(self.relay.place)} of {self.nbytes} bytes are here"
+        return peer_gone(f"rank {self.source}, the source, is gone{here}")
 
-    def _move(self, source: Connection) -> Report:
+    def _move(self, offer: Mail, relay: Relay) -> Report:
+        source = offer.connection
         heard = time.monotonic()
-        next_tick, told = 0.0, -1
+        next_tick, told, whole = 0.0, -1, len(self.pieces)
         for early in self.station.asked(self.round):
-            self.begin_feed(early)
+            relay.follow(early)
+        self._upstream = [self.source, *offer.body["before"]]
+        self._follow()
         while True:
-            if self.advance_feed() is not None:
-                self.station.try_tell(source, self.round, "gone", link=self.link)
             for mail in self.station.mail(LOOK):
                 if mail.connection is source and mail.kind == "offer":
                     self.station.keep(mail)
@@ -142,76 +137,89 @@ class Receiver(Member):
                     continue
                 if mail.connection is source:
                     heard = time.monotonic()
-                    if mail.kind == "end":
+                    if mail.kind == "abort":
+                        raise said_in(mail)
+                    if mail.kind == "tick" and mail.body["over"]:
                         return Report(self.nbytes, mail.body["lost"])
-                self._handle(mail, mail.connection is source)
-            self.say_progress(self._place)
+                self._handle(mail, mail.connection is source, relay)
+            self._advance(source, relay)
+            self.say_progress(relay.place)
             now = time.monotonic()
-            if self._place == self.nbytes != told or now >= next_tick:
-                told, next_tick = self._place, now + TICK
-                self.station.try_tell(source, self.round, "count", nbytes=self._place)
-            if self.station.gone({self.source: source}):
-                if self._place == self.nbytes and (self.feed is None or self.feed.idle):
-                    return Report(self.nbytes, ())  # it has everything, and so has the rank behind
-                if self._place < self.nbytes:
-                    raise self._without_source(f", {self._place} of {self.nbytes} bytes are here")
-            elif now - heard >= self.timeout:
+            if relay.place == whole != told or now >= next_tick:
+                told, next_tick = relay.place, now + TICK
+                self.station.try_tell(source, self.round, "here", place=relay.place, table=None)
+            gone = self.station.gone({**self._followed, self.source: source})
+            if self.source in gone:
+                if relay.place == whole:
+                    return Report(self.nbytes, ())
+                raise self._without_source()
+            self._lost.update(gone)
+            if now - heard >= self.timeout:
                 raise timed_out(f"rank {self.source}, the source, has said nothing for {self.timeout:g} s")
 
-    def _handle(self, mail: Mail, of_source: bool) -> None:
+    def _handle(self, mail: Mail, of_source: bool, relay: Relay) -> None:
         body = mail.body
-        if mail.kind == "abort" and of_source:
-            raise said_in(mail)
-        if mail.kind == "after" and of_source:
-            self._follow(body["rank"], body["link"], body["dropped"])
-        elif mail.kind == "feed":
-            self.begin_feed(mail)
-        elif mail.kind == "piece" and mail.rank == self.before:
-            self._arrive(body["piece"], body["parts"])
+        if mail.kind == "follow":
+            relay.follow(mail)
+        elif mail.kind == "here" and mail.connection is self._followed.get(self._upstream[-1]):
+            if self._pull is None and body["table"] is not None:
+                layout = self.tensors, self.pieces, relay.place
+                self._pull = Pull(mail.rank, mail.connection, body["table"], *layout, self.timeout, self.window)
+            if self._pull is not None:
+                self._pull.hear(body["place"])
+        elif mail.kind == "tick" and of_source:
+            self._lost.update(body["lost"])
+            for rank in body["dropped"]:
+                self._drop(rank)
+                relay.drop(rank)
 
-    def _follow(self, rank: int, link: int, dropped: bool) -> None:
-        """Asks a rank for the pieces that are missing."""
-        with self._asking:
-            self._asked = link
-        if self.before is not None and self._connection_before is not None and dropped:
-            self.station.group.drop(self.before, self._connection_before)  # what it still writes must not come later
-        self.before = rank
-        self._parts.clear()
-        has = bytes(piece in self._arrived for piece in range(len(self.pieces)))
+    def _advance(self, source: Connection, relay: Relay) -> None:
+        """Reads what the rank before this one has, and follows the one before that when it is lost."""
+        why: Error | None = None
+        try:
+            if self._pull is not None:
+                relay.reach(self._pull.advance())
+        except Error as error:
+            why = error
+        while why is not None or self._upstream[-1] in self._lost:
+            if len(self._upstream) == 1:
+                self._raise_if_told(source)
+                raise self._without_source() if why is None or self.station.gone({self.source: source}) else why
+            if isinstance(why, (PeerGone, Timeout)):
+                self._drop(self._upstream[-1])  # first: what it still sends ends with its connection
+            if self._pull is not None:
+                self._pull.abandon()
+            self._pull = why = None
+            self._upstream.pop()
+            self._follow()
+
+    def _drop(self, rank: int) -> None:
+        connection = self._followed.pop(rank, None)
+        if connection is not None:
+            self.station.group.drop(rank, connection)
+
+    def _follow(self) -> None:
+        rank = self._upstream[-1]
         if rank == self.source:
-            self._ask(rank, link, has, self.to)
+            self._ask(rank, self.to)
             return
-        # On a thread of its own: the newest process of that rank is looked for, and may be ending. Then the source names another rank.
-        threading.Thread(target=self._ask, args=(rank, link, has, None), name="tcpx-weights", daemon=True).start()
+        # On a thread of its own: the newest process of that rank is looked for, and may be ending.
+        threading.Thread(target=self._ask, args=(rank, None), name="tcpx-weights", daemon=True).start()
 
-    def _ask(self, rank: int, link: int, has: bytes, connection: Connection | None) -> None:
+    def _ask(self, rank: int, connection: Connection | None) -> None:
         try:
             if connection is None:
-                self.station.group.renew(rank)
+                if not self.station.group.renew(rank):
+                    raise peer_gone(f"rank {rank} is gone")
                 connection = self.station.group.connection(rank, self.timeout)
-            with self._asking:
-                if self._asked != link:
-                    return
-                self._connection_before = connection
-                self._table = table = Table(connection, self.tensors, SHORT - len(has))
-            self.station.tell(connection, self.round, "feed", table=table.parcel.said, has=text_of(has), link=link)
+            if self._upstream[-1:] == [rank]:
+                self._followed[rank] = connection
+                self.station.tell(connection, self.round, "follow")
         except Error:
-            pass  # the source notices that nothing comes, or that the rank is gone
-
-    def _arrive(self, piece: int, parts: int) -> None:
-        if not 0 <= piece < len(self.pieces) or piece in self._arrived:
-            return
-        self._parts[piece] = self._parts.get(piece, 0) + 1
-        if self._parts[piece] < parts:
-            return
-        self._arrived.add(piece)
-        self.have.append(piece)
-        self._place += total_of(self.pieces[piece])
-        if self.feed is not None:
-            self.feed.add([piece])
+            self._lost.add(rank)
 
     def end(self) -> None:
         """See `Member.end`."""
-        if self._table is not None:
-            self._table.withdraw()
+        if self._pull is not None:
+            self._pull.abandon()
         super().end()

@@ -6,7 +6,6 @@ import ctypes
 import json
 import random
 import select
-import struct
 import threading
 import time
 from collections import deque
@@ -19,12 +18,9 @@ from ..rendezvous import Group
 from ..slot import Slot
 from .foreign import data_of, integer, items, json_of, reading, slot_of, text, text_of
 
-__all__ = ["SHORT", "Mail", "Parcel", "Station", "piece_note"]
+__all__ = ["SHORT", "Mail", "Parcel", "Station"]
 
 _NAME = "tcpx.weights"
-#: Comes with the bytes of a piece: magic, round, piece, and by how many writes the piece comes.
-_PIECE = struct.Struct("<4sQII")
-_PIECE_MAGIC = b"TXWP"
 #: Messages for other rounds that are kept; a rank is ahead of another by one or two.
 _MOST_KEPT = 1024
 #: Bytes that travel in a message: a third more as its text, for which a notification has room (NotifyMsg in include/tcpx/endpoint.h).
@@ -37,8 +33,8 @@ class Parcel:
     owner: advertises the slot. said: what the message has.
     """
 
-    def __init__(self, data: bytes, owner: Connection | Endpoint, short: int = SHORT) -> None:
-        self.slot = None if len(data) <= short else owner.advertise(ctypes.create_string_buffer(data, len(data)))
+    def __init__(self, data: bytes, owner: Endpoint) -> None:
+        self.slot = None if len(data) <= SHORT else owner.advertise(ctypes.create_string_buffer(data, len(data)))
         self.said = text_of(data) if self.slot is None else [text_of(bytes(self.slot))]
 
     @staticmethod
@@ -47,27 +43,22 @@ class Parcel:
         return slot_of(*items(said, 1)) if isinstance(said, list) else memoryview(data_of(said))
 
 
+def _ranks(value: Any) -> tuple[int, ...]:
+    return tuple(map(integer, items(value)))
+
+
 #: What messages say, by their kind; see `tcpx._weights.chain`.
 _REASON: dict[str, Callable[[Any], Any]] = {"code": text, "text": text, "rank": integer}
 _KINDS: dict[str, dict[str, Callable[[Any], Any]]] = {
-    "tick": {},
-    "offer": {"manifest": Parcel.read, "rank": integer, "link": integer},
-    "ready": {},
-    "failed": _REASON,
+    "tick": {"lost": _ranks, "dropped": _ranks, "over": bool},
+    "offer": {"manifest": Parcel.read, "before": _ranks},
     "abort": _REASON,
-    "after": {"rank": integer, "link": integer, "dropped": bool},
-    "feed": {"table": Parcel.read, "has": data_of, "link": integer},
-    "count": {"nbytes": integer},
-    "gone": {"link": integer},
-    "end": {"lost": lambda value: tuple(map(integer, items(value)))},
+    "follow": {},
+    "here": {"place": integer, "table": lambda value: None if value is None else Parcel.read(value)},
+    "failed": _REASON,
 }
 #: Kinds that only the source of a round sends: the numbers of different sources are not compared.
-_OF_A_SOURCE = ("tick", "offer", "abort", "after", "end")
-
-
-def piece_note(number: int, piece: int, parts: int) -> bytes:
-    """The notification of one write of a piece."""
-    return _PIECE.pack(_PIECE_MAGIC, number, piece, parts)
+_OF_A_SOURCE = ("tick", "offer", "abort")
 
 
 class Mail(NamedTuple):
@@ -154,7 +145,7 @@ class Station:
         who is behind this rank then."""
         if mail.kind in ("offer", "abort"):
             self._kept.append(mail)
-        elif mail.kind == "feed":
+        elif mail.kind == "follow":
             self._asked[mail.rank] = mail  # each rank is in one round at most, so it wants nothing more of an earlier one
 
     def kept(self) -> list[Mail]:
@@ -164,7 +155,7 @@ class Station:
         return [one for one in kept if now.get(one.rank) is one.connection and not self._is_over(one)]
 
     def asked(self, number: int) -> list[Mail]:
-        """What `keep` has put aside of the ranks that want to be fed in a round; the next call gets it, too."""
+        """What `keep` has put aside of the ranks that follow this one in a round; the next call gets it, too."""
         return [one for one in self._asked.values() if one.round == number]
 
     def gone(self, connections: Mapping[int, Connection]) -> set[int]:
@@ -182,10 +173,6 @@ class Station:
         connection = None if rank is None else self.group.connected().get(rank)
         if rank is None or connection is None or connection.id != note.connection:
             return None
-        if note.name == "" and len(note.data) == _PIECE.size:
-            magic, number, piece, parts = _PIECE.unpack(note.data)
-            body = {"piece": piece, "parts": parts}
-            return Mail(rank, connection, number, "piece", body) if magic == _PIECE_MAGIC else None
         if note.name != _NAME:
             return None
         with reading(f"a message of rank {rank}"):
@@ -194,6 +181,6 @@ class Station:
                 raise TypeError("it is no object")
             kind = text(said["kind"])
             body = {name: read(said[name]) for name, read in _KINDS[kind].items()}
-            if body.get("rank", 0) >= self.group.world_size:
-                raise ValueError(f"there is no rank {body['rank']}")
+            if (named := max([body.get("rank", 0), *body.get("before", ())])) >= self.group.world_size:
+                raise ValueError(f"there is no rank {named}")
             return Mail(rank, connection, integer(said["round"]), kind, body)
