@@ -3,6 +3,7 @@ PRESET ?= release
 BUILD ?= build/$(PRESET)
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
+CLANG := $(if $(filter asan-ubsan fuzz,$(PRESET)),--fuzz)
 PROGRAMS := test_device_discovery test_connection test_tcpx_transfer test_tcpx_perf p2p_fullmesh
 
 .PHONY: all test install clean help configure place tools $(PROGRAMS)
@@ -21,7 +22,7 @@ all: configure
 	$(call link_programs,$(PROGRAMS))
 
 test:
-	@scripts/install_deps.sh --tests
+	@scripts/install_deps.sh --tests $(CLANG)
 	@$(MAKE) --no-print-directory all
 	@scripts/run_tests.sh $(BUILD)
 
@@ -51,8 +52,8 @@ place:
 	  { echo "make: $(BUILD) was configured in $$source, and this is $(CURDIR): make clean BUILD=$(BUILD), then make again" >&2; exit 1; }
 
 tools:
-	@scripts/install_deps.sh --check >/dev/null || \
-	  { scripts/install_deps.sh --check >&2; echo "make: run scripts/install_deps.sh, which installs it" >&2; exit 1; }
+	@scripts/install_deps.sh --check $(CLANG) >/dev/null || \
+	  { scripts/install_deps.sh --check $(CLANG) >&2; echo "make: it is installed by scripts/install_deps.sh $(CLANG)" >&2; exit 1; }
 
 clean:
 	@rm -rf $(BUILD)

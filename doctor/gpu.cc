@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cstring>
 #include <map>
-#include <ranges>
 
 #include "base/text.h"
 #include "doctor/words.h"
@@ -195,7 +194,7 @@ Findings check_distances(const GpuFacts& facts) {
   std::string nics = "GPUDirect-TCPX gets payload into a GPU's memory over the NIC nearest to it and no other";
   std::vector<std::string> far, unclear;
   for (const BusGpu& gpu : facts.gpus) {
-    const PciDistance least = std::ranges::min(gpu.nics | std::views::values);
+    const PciDistance least = std::ranges::min_element(gpu.nics, {}, &decltype(gpu.nics)::value_type::second)->second;
     std::vector<std::string> nearest;
     matrix += concat("\n", gpu.address);
     for (const auto& [interface, distance] : gpu.nics) {

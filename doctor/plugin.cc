@@ -96,7 +96,7 @@ std::vector<LibraryFile> on_linker_path(const Machine& machine, const std::strin
 LibraryFile choice_of(const Machine& machine, const std::string& linker_cache) {
   const auto [path, reason] = chosen_plugin(machine);
   if (path == kEmbedded || path.find('/') != std::string::npos) return {path, reason, machine.files.real(path)};
-  const auto found = on_linker_path(machine, linker_cache, [&](std::string_view name) { return name == path; });
+  const auto found = on_linker_path(machine, linker_cache, [&path = path](std::string_view name) { return name == path; });
   return found.empty() ? LibraryFile{path, reason, path} : LibraryFile{found.front().path, reason, found.front().real};
 }
 
@@ -170,7 +170,7 @@ bool check_tables(const PluginLoad& load, bool taken, const std::function<bool(c
 bool check_candidate(const PluginFacts& facts, const PluginCandidate& candidate, Findings& findings) {
   const auto& [path, origin, real] = candidate.file;
   const bool taken = real == facts.choice.real;
-  const auto add = [&](const Table& table) {
+  const auto add = [&, &path = path](const Table& table) {
     const Findings more = judge(table, path);
     append(findings, more);
     return more.back().verdict == kOk;

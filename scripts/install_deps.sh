@@ -9,7 +9,7 @@ usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl] [--
 Installs the missing packages with apt-get, as root or through sudo, after saying which. Does nothing when all is there.
 
   --check  only list what is missing; exit code 1 when something is
-  --fuzz   also what the preset `fuzz` needs: clang and its runtime libraries
+  --fuzz   also what the presets `fuzz` and `asan-ubsan` need: clang, its runtime libraries and symbolizer
   --tests  also what only tests need: iproute2, for two hosts made of network namespaces; pkgconf, to use what was installed;
            Python's headers and build/python-tools, a virtual environment with wheels from PyPI, to build and test the Python package
   --mpi    also what run_p2p_fullmesh.sh starts ranks with: mpirun of Open MPI
@@ -137,7 +137,10 @@ if $with_tests; then
   need pkgconf has_command pkg-config
   need python3-dev has_python_headers
 fi
-if $with_fuzz; then need clang can_fuzz; fi
+if $with_fuzz; then
+  need clang can_fuzz
+  need llvm has_command llvm-symbolizer # without it a checker's report names no function
+fi
 if $with_mpi; then need openmpi-bin has_command mpirun; fi
 if $with_torch; then need python3-torch has_torch; fi
 if $with_bare; then need debootstrap has_command debootstrap; fi

@@ -48,5 +48,10 @@ case $case in
     expect 0 ''
     [[ -L $checkout/tests/test_connection ]] || { echo "FAILED: no links"; exit 1; }
     ;;
+  no_clang)
+    printf '#!/bin/sh\n! echo "$*" | grep -q -e --fuzz\n' >"$checkout/scripts/install_deps.sh"
+    expect 2 '^make: it is installed by scripts/install_deps.sh --fuzz' PRESET=asan-ubsan
+    expect 0 '' PRESET=tsan
+    ;;
 esac
 echo "PASSED"

@@ -70,7 +70,8 @@ tcpx_add_run(p2p_fullmesh.permutation loopback ${_ranks} 4 0 "PASSED: all 4 pair
 tcpx_add_run(p2p_fullmesh.two_ranks loopback ${_ranks} 2 0 "PASSED: all 2 pairs" --memory host --size 1 --iters 1)
 tcpx_add_run(p2p_fullmesh.missing_ranks loopback env START_RANKS=2 UCCL_TCPX_TIMEOUT_MS=4000
   ${_ranks} 4 1 "FAILED: TCPX_E_TIMEOUT: gather ranks: ranks 2, 3 of 4 did not come" ${_small})
-tcpx_add_run(p2p_fullmesh.options_differ loopback ${_ranks} 3 1 "FAILED: TCPX_E_MISMATCH: .*rank 2 .* has iters 4, rank 0 has 3"
+tcpx_add_run(p2p_fullmesh.options_differ loopback env UCCL_TCPX_TIMEOUT_MS=4000
+  ${_ranks} 3 1 "FAILED: TCPX_E_MISMATCH: .*rank 2 .* has iters 4, rank 0 has 3"
   ${_small} -- --memory host --size 1MiB --iters 4)
 tcpx_add_run(p2p_fullmesh.rank_killed loopback env KILL_RANK=2 UCCL_TCPX_TIMEOUT_MS=8000
   ${_ranks} 4 1 "FAILED: TCPX_E_PEER_GONE: mesh: [0-9]* of 12 pairs measured" --size 4MiB --iters 20)
@@ -127,17 +128,18 @@ if(NOT TCPX_HAVE_CUDA)
   tcpx_add_transfer_exit(kernel_needs_a_gpu 1 "FAILED: TCPX_E_UNSUPPORTED: make unpacker" loopback --unpack kernel)
 endif()
 
-# Two hosts as network namespaces, which need root. One at a time: they measure.
+# Two hosts as network namespaces, which need root.
 # tcpx_add_netns_test(NAME COMMAND...)
 function(tcpx_add_netns_test name)
   add_test(NAME netns.${name} COMMAND ${ARGN})
-  set_tests_properties(netns.${name} PROPERTIES LABELS netns SKIP_RETURN_CODE 77 TIMEOUT 120 RUN_SERIAL TRUE)
+  set_tests_properties(netns.${name} PROPERTIES LABELS netns SKIP_RETURN_CODE 77 TIMEOUT 120)
 endfunction()
 set(_netns ${CMAKE_CURRENT_SOURCE_DIR}/netns)
 tcpx_add_netns_test(two_clusters ${_netns}/two_clusters.sh)
 tcpx_add_netns_test(nic_down ${_netns}/nic_down.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf)
 if(NOT TCPX_SANITIZE)  # it compares rates
   tcpx_add_netns_test(shares ${_netns}/shares.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf)
+  set_tests_properties(netns.shares PROPERTIES RUN_SERIAL TRUE)
 endif()
 tcpx_add_netns_test(transfer ${_netns}/transfer.sh $<TARGET_FILE:test_tcpx_transfer>)
 add_executable(netns_meet ${CMAKE_CURRENT_SOURCE_DIR}/netns/meet.cc)
@@ -152,6 +154,7 @@ tcpx_add_netns_test(matrix env BUILD=${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}
 set_tests_properties(netns.matrix PROPERTIES TIMEOUT 300)
 tcpx_add_netns_test(fairness env BUILD=${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/scripts/network_matrix.sh --fairness --streams 1
                     --stream-seconds 0.3)
+set_tests_properties(netns.matrix netns.fairness PROPERTIES RUN_SERIAL TRUE)  # they measure
 tcpx_add_run(netns.usage_no_command host ${_exit} 2 "which command" ${_netns}/cluster.sh)
 tcpx_add_run(netns.usage_no_such_host host ${_exit} 2 "no host .c.:" ${_netns}/cluster.sh nic-down c 1)
 tcpx_add_run(netns.usage_no_such_rail host ${_exit} 2 "no rail .5.:" ${_netns}/cluster.sh nic-up a 5)
@@ -387,7 +390,7 @@ if(TCPX_MAKE)
   tcpx_add_run(make.any_test host ${_exit} 0 "--target test_rx_cmsg_parser" ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n test_rx_cmsg_parser)
   tcpx_add_run(make.simple host ${_exit} 0 "--target test_connection"
     ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n -f Makefile.simple test_connection)
-  foreach(case IN ITEMS read_only moved same)
+  foreach(case IN ITEMS read_only moved same no_clang)
     tcpx_add_run(make.${case} host ${CMAKE_CURRENT_SOURCE_DIR}/make_place.sh ${TCPX_MAKE} ${case})
   endforeach()
 endif()

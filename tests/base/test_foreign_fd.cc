@@ -66,7 +66,13 @@ TEST(ForeignFd, AForkedChildHasThreadsOfItsOwn) {
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const UniqueFd reads(ends[0]);
   ForeignFd writes(ends[1]);
-  ForeignFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)).reset();  // now this process has threads
+  // Now this process has threads. One has closed something: clang's address checker holds a lock while a thread begins.
+  int first[2];
+  ASSERT_EQ(::pipe2(first, O_CLOEXEC), 0);
+  const UniqueFd first_reads(first[0]);
+  ForeignFd(first[1]).reset();
+  char none = 0;
+  ASSERT_EQ(::read(first_reads.get(), &none, 1), 0);
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(20);

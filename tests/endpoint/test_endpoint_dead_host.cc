@@ -87,9 +87,9 @@ TEST(EndpointDeadHost, B13_AnOutageOfTwoSecondsIsSurvived) {
     for (int round = 0; round < 4; ++round) {
       std::vector<OperationId> operations;
       // Each to a place of its own: writes under way together are in no order.
-      const auto start = [&](const LocalRange& range) {
+      const auto start = [&, conn = there](const LocalRange& range) {
         const RemoteRange remote{slot, operations.size() * large.bytes};
-        operations.push_back(a->write_async(there, {&range, 1}, {&remote, 1}).value());
+        operations.push_back(a->write_async(conn, {&range, 1}, {&remote, 1}).value());
       };
       for (int i = 0; i < 8; ++i) start(i % 2 == 0 ? large : small);
       ASSERT_EQ(set_loopback_address(false), 0);

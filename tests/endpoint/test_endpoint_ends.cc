@@ -206,9 +206,9 @@ TEST(EndpointFork, AChildIsRefusedByEveryCall) {
   const auto [there, here] = connect_pair(*a, *b);
   char data[64] = {};
   const MemoryId memory = a->register_memory(data, sizeof data).value();
-  const OperationId pending = [&] {
+  const OperationId pending = [&, conn = there] {
     const LocalRange range{memory, data, 8};
-    return a->recv_async(there, {&range, 1}).value();
+    return a->recv_async(conn, {&range, 1}).value();
   }();
   const int failed_at = in_child([&, conn = there] {
     const LocalRange range{memory, data, 8};

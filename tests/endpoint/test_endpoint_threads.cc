@@ -44,7 +44,7 @@ TEST_P(EndpointThreads, AllCallsFromAllThreads) {
 
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&, i] {
+    threads.emplace_back([&, i, shared_a = shared_a, shared_b = shared_b] {
       Memory source(*a, 300000), target(*b, 300000), shared_in(*b, 512);
       const auto [at_a, at_b] = own[static_cast<size_t>(i)];
       for (int round = 0; round < kRounds; ++round) {

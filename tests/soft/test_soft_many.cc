@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <ranges>
 #include <string>
 
 #include "net/soft/recv_comm.h"
@@ -89,20 +88,20 @@ class SoftMany : public ::testing::Test {
   }
   /// A message on each pair but the first `left_out`.
   void exchange(int bytes, ptrdiff_t left_out = 0) {
-    const auto pairs = std::ranges::subrange(pairs_.begin() + left_out, pairs_.end());
-    for (Pair& pair : pairs) {
+    const auto first = pairs_.begin() + left_out;
+    std::for_each(first, pairs_.end(), [&](Pair& pair) {
       pair.recv = post_recv(pair, static_cast<size_t>(bytes));
       pair.send = post_send(pair, static_cast<size_t>(bytes));
       pair.bytes = bytes;
       pair.received = pair.sent = false;
-    }
+    });
     size_t open = 0;
     EXPECT_TRUE(wait_until([&] {
       open = 0;
-      for (Pair& pair : pairs) {
+      std::for_each(first, pairs_.end(), [&](Pair& pair) {
         progress(pair);
         if (!pair.received || !pair.sent) ++open;
-      }
+      });
       return open == 0 || HasFatalFailure();
     })) << open
         << " starve";

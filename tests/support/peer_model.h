@@ -65,7 +65,7 @@ struct PeerModel {
     bool begun = false;  ///< a write: without a Go
 
     Packing packing() const { return parts.size() == 1 ? Packing::kWhole : Packing::kPacked; }
-    bool is(OperationKind wanted) const { return kind == wanted; }
+    bool is(OperationKind asked) const { return kind == asked; }
     bool reads() const { return kind == OperationKind::kRead; }
   };
   /// A send of this peer that no receive has met.

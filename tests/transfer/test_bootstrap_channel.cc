@@ -184,7 +184,7 @@ TEST(BootstrapChannel, StopFlagEndsAWaitButNotTheFarewell) {
   std::atomic<bool> stop = false;
   auto [here, peer] = half_channel(&stop);
   BootstrapChannel there = channel_on(std::move(peer));
-  auto waiting = in_thread([&] { return here.barrier(soon()); });
+  auto waiting = in_thread([&here = here] { return here.barrier(soon()); });
   EXPECT_EQ(waiting.wait_for(milliseconds(20)), std::future_status::timeout);
   stop = true;
   const Status status = waiting.get();
@@ -198,7 +198,7 @@ TEST(BootstrapChannel, StopFlagCutsTheFarewellToASilentPeerShort) {
   for (const bool before : {true, false}) {
     std::atomic<bool> stop = before;
     auto [here, peer] = half_channel(&stop);
-    auto waiting = in_thread([&] { return here.finish(Status::ok(), soon()); });
+    auto waiting = in_thread([&here = here] { return here.finish(Status::ok(), soon()); });
     EXPECT_EQ(waiting.wait_for(milliseconds(20)), std::future_status::timeout) << "the peer gets some time";
     stop = true;
     EXPECT_EQ(waiting.wait_for(seconds(5)), std::future_status::ready);

@@ -100,7 +100,7 @@ TEST_F(LinkSetupByHand, TheStopFlagEndsEveryWait) {
     }
     EXPECT_EQ(other.wait_for(milliseconds(20)), std::future_status::timeout);
     stop_ = true;
-    EXPECT_TRUE(testing::wait_until([&] { return !peer.peer_status().is_ok(); }));
+    EXPECT_TRUE(testing::wait_until([&peer = peer] { return !peer.peer_status().is_ok(); }));
     expect_told(peer.finish(Status::ok(), soon()), Code::kCancelled, "interrupted");
     expect_told(other.get(), Code::kCancelled, "interrupted");
     stop_ = false;

@@ -68,9 +68,10 @@ TEST(TransferRing, EverythingFailsExceptWhatThePeerHasAcknowledged) {
 }
 
 TEST(TransferRing, TagsOfATransferDoNotMeetThoseOfTheNext) {
+  std::byte memory[10001];
   TransferRing ring(4);
   add(ring, {.tag = 7}, plan(1));
-  add(ring, {.tag = 7}, plan(uint64_t{10001} * 4096));
+  add(ring, {.memory = {.data = memory, .bytes = sizeof memory}, .tag = 7}, ChunkPlan::make(sizeof memory, 1).value());
   add(ring, {.tag = 7}, plan(1));
   EXPECT_EQ(ring[1].work(0).tag, 7);
   EXPECT_EQ(ring[2].work(10000).tag, 7 + 20000);
