@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "wire/operation_payload.h"
 
 namespace tcpx {
 namespace {
