@@ -23,7 +23,7 @@ const char* data_of(const Row& row) {
   return row.verified ? "verified" : "unverified";
 }
 
-/// Of a number: a count of bytes is not measured.
+/// The text of a number in its unit. A count of bytes is exact; others are measured.
 std::string number_text(double number, const std::string& unit) {
   return unit == "B" ? format_fixed(number, 0) : format_measured(number);
 }

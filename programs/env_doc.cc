@@ -46,7 +46,7 @@ constexpr struct {
     {"load a certain net plugin", Variable::kPluginPath},
 };
 
-/// Of the heading with this name, as GitHub and GitLab make it.
+/// The anchor of the heading with this name, as GitHub and GitLab make it.
 std::string anchor_of(std::string name) {
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return name;

@@ -30,9 +30,9 @@ struct Line {
   std::string name;
   MeasuredBy values;
 };
-/// A line of each of `runs`.
+/// One line for each of `runs`.
 std::vector<Line> lines_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun::*what);
-/// Of those of `runs` that have messages of `bytes` one way, these, by the number of sockets.
+/// The results of the runs that have messages of `bytes` one way, by the number of sockets.
 MeasuredBy by_sockets(const std::vector<MeasuredRun>& runs, uint64_t bytes);
 /// A row for every key that any line has; empty cells where a line has not. Lines without values are left out.
 Table make_table(By by, std::string title, const std::string& unit, std::vector<Line> lines, Show show = Show::kSummary);

@@ -157,7 +157,7 @@ void connect_and_close(int count) {
   const size_t threads = thread_count(), descriptors = descriptor_count(), bytes = resident_bytes();
   const TimePoint begin = Clock::steady().now();
   for (int i = 0; i < count && !::testing::Test::HasFailure(); ++i) ASSERT_TRUE(once());
-  // Those before may have been more: of a connection that was just ending.
+  // The count before may have included a thread of a connection that was just ending.
   EXPECT_TRUE(wait_until([&] { return thread_count() <= threads; })) << thread_count() << " threads, were " << threads;
   EXPECT_TRUE(wait_until([&] { return descriptor_count() <= descriptors; })) << descriptor_count() << ", were " << descriptors;
   const size_t grown = std::max(resident_bytes(), bytes) - bytes;

@@ -156,7 +156,7 @@ class Source(Member):
         """Takes a rank out of the chain. alive: it has given up, and may take part in the next round."""
         if rank not in self.chain:
             return
-        # Those behind it have waited for it, and so have time again.
+        # The ranks behind it have waited for it, so their time begins anew.
         self.news |= dict.fromkeys(self.chain[self.chain.index(rank) + 1 :], time.monotonic())
         self.chain.remove(rank)
         reason = reason_of(peer_gone(f"rank {rank} was taken out of the chain"), self.rank)
