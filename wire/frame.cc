@@ -21,6 +21,10 @@ Status bad_frame(std::string detail) {
   return Status(Code::kProtocol, kReadFrame, std::move(detail));
 }
 
+Status not_a_frame(std::span<const std::byte> bytes) {
+  return bad_frame(concat("not a frame: it begins with \"", printable(bytes, 32), '"'));
+}
+
 struct TypeRow {
   std::string_view name;
   uint32_t longest_payload;
@@ -69,7 +73,7 @@ FrameHeader header_of(FrameType type) {
 
 Status check_header(const FrameHeader& header) {
   const auto begin = std::as_bytes(std::span(&header, 1));
-  if (header.magic != kFrameMagic) return bad_frame(concat("not a frame: it begins with \"", printable(begin, 32), '"'));
+  if (header.magic != kFrameMagic) return not_a_frame(begin);
   if (header.version != kProtocolVersion) {
     const bool is_old = std::memcmp(begin.data(), kOldMagic.data(), kOldMagic.size()) == 0;
     return Status(Code::kUnsupported, kReadFrame,
@@ -107,8 +111,7 @@ Status FrameAssembler::filled(size_t count) {
   filled_ += count;
   // Compares as much of the magic as has come, so that a short greeting of another protocol is refused at once.
   const size_t magic_bytes = std::min(filled_, sizeof kFrameMagic);
-  if (std::memcmp(bytes_.data(), &kFrameMagic, magic_bytes) != 0)
-    return bad_frame(concat("not a frame: it begins with \"", printable({bytes_.data(), filled_}, 32), '"'));
+  if (std::memcmp(bytes_.data(), &kFrameMagic, magic_bytes) != 0) return not_a_frame({bytes_.data(), filled_});
   if (has_header_ || filled_ < sizeof(FrameHeader)) return Status::ok();
   TCPX_RETURN_IF_ERROR(check_header(header()));
   has_header_ = true;

@@ -20,19 +20,15 @@ Status bad_message(std::string detail) {
   return Status(Code::kProtocol, "read set-up message", std::move(detail));
 }
 
-void put_bytes(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
-  for (const std::byte byte : bytes) out.push_back(byte);
-}
-
 template <class T>
 void put(std::vector<std::byte>& out, const T& value) {
-  put_bytes(out, std::as_bytes(std::span(&value, 1)));
+  append(out, std::as_bytes(std::span(&value, 1)));
 }
 
 void put_text(std::vector<std::byte>& out, std::string_view text) {
   const auto length = static_cast<uint16_t>(std::min(text.size(), kMaxTextBytes));
   put(out, length);
-  put_bytes(out, std::as_bytes(std::span(text.data(), length)));
+  append(out, text.substr(0, length));
 }
 
 // Takes fields from the front of a payload; `false` when they are not there.
