@@ -21,7 +21,7 @@ namespace {
 
 // Most segments of one system call; their lists are on the stack.
 constexpr size_t kSegmentsOfCall = 64;
-// How long the destructor of a copier waits for its threads.
+// Time that the destructor of a copier waits for its threads.
 constexpr Duration kPatience = std::chrono::seconds(1);
 
 // Copies memory of a process into this one. @return errno; 0: everything has been copied

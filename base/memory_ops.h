@@ -95,7 +95,7 @@ inline Pages whole_pages(void* data, size_t bytes) {
   return {static_cast<std::byte*>(data) - before, (before + bytes + kPageBytes - 1) / kPageBytes * kPageBytes};
 }
 
-/// How a GPU's memory is handed to another process: a CUDA IPC handle, a file descriptor, or a fabric handle.
+/// The form in which a GPU's memory is handed to another process: a CUDA IPC handle, a file descriptor, or a fabric handle.
 enum class ShareKind : uint8_t { kNone = 0, kIpc = 1, kFile = 2, kFabric = 3 };
 
 /// Names GPU memory so that another process of this host can map it: a whole allocation, or one chunk of a mapping. Sent as plain

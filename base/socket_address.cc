@@ -22,7 +22,7 @@ namespace {
 // Most resolver queries that may be unanswered at a time. Each holds a thread, which cannot be stopped.
 constexpr int kMaxUnanswered = 16;
 std::atomic<int> unanswered{0};
-// How long each of several names may take: another name may lead to the peer as well.
+// Time that each of several names may take: another name may lead to the peer as well.
 constexpr Duration kNameTime = std::chrono::seconds(3);
 
 std::string without_brackets(const std::string& host) {

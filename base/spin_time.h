@@ -16,7 +16,7 @@
 
 namespace tcpx {
 
-/// How often the scheduler has taken the core from the calling thread so far.
+/// Number of times that the scheduler has taken the core from the calling thread.
 inline uint64_t count_interruptions() {
   rusage usage{};
   return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? static_cast<uint64_t>(usage.ru_nivcsw) : 0;
@@ -37,7 +37,7 @@ class SpinTime {
       : longest_(longest), interruptions_(interruptions) {}
 
   Duration longest() const { return longest_; }
-  /// How long to poll as things are now. Costs a comparison, and a system call every 50 ms.
+  /// Time to poll as things are now. Costs a comparison, and a system call every 50 ms.
   Duration at(TimePoint now) { return is_crowded(now) ? Duration::zero() : longest_; }
   /// True when other threads want the core of a thread that would poll. Costs as much as `at`.
   bool is_crowded(TimePoint now) {

@@ -81,7 +81,7 @@ Result<std::string> report_text(const Report& report);
 std::string row_headings(const Table& table, const Row& like);
 std::string row_line(const Table& table, const Row& row);
 
-/// The same columns as comma-separated values, below their names with units. Rows have cells of the same kind; an empty cell is an
+/// The columns of a table as comma-separated values, below their names with units. Rows have cells of the same kind; an empty cell is an
 /// empty value.
 std::string table_csv(const Table& table);
 

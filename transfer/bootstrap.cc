@@ -29,7 +29,7 @@ constexpr Duration kSilence = milliseconds(100);
 constexpr Duration kSlowFrame = std::chrono::seconds(1);
 // Waiting clients take at most an eighth of the descriptors, so that some are left for clients that talk.
 constexpr size_t kDescriptorsPerWaiting = 8;
-// How long the server ignores the backlog when it has no descriptor for a connection in it.
+// Time that the server ignores the backlog when it has no descriptor for a connection in it.
 constexpr Duration kStarvedPause = milliseconds(50);
 constexpr Duration kFirstRetryPause = milliseconds(10);
 constexpr Duration kLongestRetryPause = milliseconds(200);

@@ -43,7 +43,7 @@ struct BootstrapServerOptions {
   const std::atomic<bool>* stop = nullptr;
 };
 
-/// How many users of descriptors there may be: `most`, or fewer when the process's descriptor limit is low. At least 1.
+/// Number of users of descriptors that there may be: `most`, or fewer when the process's descriptor limit is low. At least 1.
 /// @param of_each descriptors counted for each user
 size_t bounded_by_descriptors(size_t most, size_t of_each);
 

@@ -59,7 +59,7 @@ class Listener {
 /// A comm, or the reason why there is none.
 using CommAnswer = Result<Comm>;
 
-/// How long to wait for several comms that are made side by side.
+/// Limits of the waits for several comms that are made side by side.
 struct HandshakePatience {
   Deadline for_first;        ///< applies until the first comm is made
   Duration for_others = {};  ///< least time that the others then have, but no more than half of the time that is left

@@ -123,7 +123,7 @@ class Pipeline final : private PeerMessageSink {
   std::string flight_record() const;
 
  private:
-  /// How far the pipeline has dealt with the failure of a channel.
+  /// Progress of the pipeline in dealing with the failure of a channel.
   struct Loss {
     bool told_by_peer = false;
     bool taken = false;       // the peer knows, and the pipeline has decided what the failure means

@@ -25,7 +25,7 @@ constexpr int kMaxFramesPerLook = 256;
 constexpr size_t kMaxOutgoingBytes = 1u << 20;
 // Most reads before this end closes: with unread data the close would reset the connection, and the last message could be lost.
 constexpr int kMaxReadsOfALeaver = 16;
-// How long a stopped end still waits for the peer's result: long for a live peer, short for a user who pressed Ctrl-C.
+// Time that a stopped end still waits for the peer's result: long for a live peer, short for a user who pressed Ctrl-C.
 constexpr Duration kFarewellAfterStop = std::chrono::seconds(1);
 
 }  // namespace

@@ -68,7 +68,7 @@ inline constexpr uint32_t kMaxNotifyNameBytes = NotifyMsg::kMaxNameBytes;
 inline constexpr uint32_t kMaxNotifyTextBytes = NotifyMsg::kMaxTextBytes;
 inline constexpr uint32_t kMaxWireRanges = Endpoint::kMaxRanges;
 
-/// How bulk data travels. Each way is one folder of lanes/.
+/// A way for bulk data. Each way is one folder of lanes/.
 enum class Way : uint8_t {
   kNetwork = 0,
   kPull = 1,  ///< the data receiver copies out of the sender's memory

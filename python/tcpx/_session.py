@@ -1,4 +1,4 @@
-"""What an endpoint, its connections and their operations share: memory in use, and operations from their start to their end."""
+"""The state that an endpoint, its connections and their operations share: memory in use, and operations from their start to their end."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Session:
 
 
 class Holder(Protocol):
-    """What holds a session: an endpoint, or one of its connections."""
+    """The holder of a session: an endpoint, or one of its connections."""
 
     session: Session
 

@@ -130,7 +130,7 @@ def test_importing_it_brings_no_other_package() -> None:
 
 
 def imports(module: str) -> Iterator[tuple[str, str]]:
-    """What a module imports of the package, anywhere in it: modules, each with the name that is taken from it, if any."""
+    """The imports of a module from the package, anywhere in it: modules, each with the name that is taken from it, if any."""
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names if alias.name in MODULES)

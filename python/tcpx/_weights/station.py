@@ -155,7 +155,7 @@ class Station:
         return [one for one in kept if now.get(one.rank) is one.connection and not self._is_over(one)]
 
     def asked(self, number: int) -> list[Mail]:
-        """What `keep` has put aside of the ranks that follow this one in a round; the next call gets it, too."""
+        """The mail that `keep` has put aside of the ranks that follow this one in a round; the next call gets it, too."""
         return [one for one in self._asked.values() if one.round == number]
 
     def gone(self, connections: Mapping[int, Connection]) -> set[int]:
