@@ -30,7 +30,9 @@ struct Listened {
   std::string output;
 };
 
-Result<Listened> start(std::vector<std::string> words, const EnvironmentOverrides& variables) {
+/// Starts a Python program whose lines come in the order in which they were printed: both streams are one pipe.
+Result<Listened> start(std::vector<std::string> words, EnvironmentOverrides variables) {
+  variables["PYTHONUNBUFFERED"] = "1";
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return system_error("make pipe", errno);
   Listened listened{.process = {}, .output_end = UniqueFd(ends[0]), .output = ""};
