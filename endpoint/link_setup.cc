@@ -150,14 +150,6 @@ Result<Identities> read_identity(const Parameters& theirs, bool connector, const
   return all;
 }
 
-// Both ends open the flow of the connector's sending direction first, so that both halves of a direction have the same flow number.
-PipelineOpening::Links open_flows(ControlStream& stream, bool connector, bool eager) {
-  PipelineOpening::Links links;
-  links.sender_places = eager;
-  for (const bool sends : {connector, !connector}) (sends ? links.send : links.recv) = stream.open_flow();
-  return links;
-}
-
 ChannelDevices round_devices(const LinkSetup& setup, size_t channels) {
   ChannelDevices devices;
   for (size_t i = 0; i < channels; ++i) devices.push_back(setup.devices[i % setup.devices.size()]);
@@ -243,7 +235,9 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   parts_.eager = identities.eager && parts_.host == nullptr;
   parts_.stream = std::make_unique<ControlStream>();
   const HandshakeWait wait{.deadline = deadline_, .peer = &channel, .stop = channel.stop()};
-  auto opened = opening_->finish(wait, open_flows(*parts_.stream, connector_, parts_.eager));
+  auto opened = opening_->finish(wait, {.send = parts_.stream->link_to(false),
+                                        .recv = parts_.stream->link_to(true),
+                                        .sender_places = parts_.eager});
   // A peer that gives up closes its comms. The plugin may notice that before the peer's reason has come over the channel.
   if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline_);
   parts_.send = std::move(opened->send);

@@ -2,7 +2,7 @@
 // control stream. Blocking, with a deadline. Runs on a thread of the application or of the Entrance, never on the progress thread.
 //
 // Both ends tell who and where they are and how many channels they would open; the larger number counts. Two ends on one host meet
-// (same_host.h). Then they open the direction in which the connector sends, then the other, each over a flow of the control stream.
+// (same_host.h). Then they open the direction in which the connector sends, then the other.
 // Last, the channel's socket becomes the stream's. Until then the channel serves to tell the peer what went wrong.
 #pragma once
 

@@ -55,7 +55,7 @@ struct PipelineLinks {
 };
 
 /// One thread at a time. The plugin, the parts for receiving, the clock and the budget must outlive it.
-class Pipeline final : private PeerMessageSink {
+class Pipeline final : public PeerMessageSink {
  public:
   /// @param channels 1 ... kMaxChannels, all of one direction, in the same order at both ends; the pipeline owns them, also when
   /// the result is an error
@@ -91,6 +91,9 @@ class Pipeline final : private PeerMessageSink {
   /// Does all that can be done without waiting. @return true when something advanced; on false, a caller with nothing else to do
   /// waits a little
   bool progress();
+
+  /// Takes a message of the peer's half. A wrong one fails the pipeline.
+  void on_peer_message(PeerMessage type, std::span<const std::byte> payload) override;
 
   /// State of a transfer.
   ///  - pending: go on calling `progress`
@@ -138,7 +141,6 @@ class Pipeline final : private PeerMessageSink {
   bool pump_link();
   bool post();
   bool progress_channel(size_t index);
-  void on_peer_message(PeerMessage type, std::span<const std::byte> payload) override;
   Status take_channel_down(std::span<const std::byte> payload);
 
   void look_at_nics();

@@ -45,29 +45,20 @@ bool is_unused(size_t buffer_bytes, size_t peak) {
 
 }  // namespace
 
-class ControlStream::Flow final : public PeerLink {
- public:
-  Flow(ControlStream& stream, size_t number) : stream_(stream), number_(number) {}
-  ~Flow() override { deliver_to(nullptr); }
+std::unique_ptr<PeerLink> ControlStream::link_to(bool sender) {
+  class Link final : public PeerLink {
+   public:
+    Link(ControlStream& stream, bool to_sender) : stream_(stream), to_sender_(to_sender) {}
+    Status post(PeerMessage type, std::span<const std::byte> payload) override {
+      stream_.send(LaneFrame{.to_sender = to_sender_, .what = static_cast<uint64_t>(type), .words = payload});
+      return stream_.status();
+    }
 
-  void deliver_to(PeerMessageSink* sink) override { stream_.flows_[number_] = sink; }
-  Status post(PeerMessage type, std::span<const std::byte> payload) override {
-    stream_.send(LaneFrame{.what = static_cast<uint64_t>(type), .number = number_, .words = payload});
-    return stream_.status();
-  }
-  Result<bool> pump() override {
-    TCPX_RETURN_IF_ERROR(stream_.status());
-    return true;
-  }
-
- private:
-  ControlStream& stream_;
-  const size_t number_;
-};
-
-std::unique_ptr<PeerLink> ControlStream::open_flow() {
-  flows_.push_back(nullptr);
-  return std::make_unique<Flow>(*this, flows_.size() - 1);
+   private:
+    ControlStream& stream_;
+    const bool to_sender_;
+  };
+  return std::make_unique<Link>(*this, sender);
 }
 
 void ControlStream::attach(std::unique_ptr<SharedStream> shared) {
@@ -214,19 +205,9 @@ void ControlStream::parse(ControlSink& sink) {
       return;
     }
     const std::span<const std::byte> payload(incoming_.get() + incoming_begin_ + sizeof header, header.payload_bytes);
-    const bool for_flow = header.type == static_cast<uint8_t>(FrameType::kLane) && header.way == static_cast<uint8_t>(Way::kNetwork);
-    if (Status status = for_flow ? deliver_to_flow(header, payload) : sink.on_frame(header, payload); !status.is_ok())
-      return fail(std::move(status));
+    if (Status status = sink.on_frame(header, payload); !status.is_ok()) return fail(std::move(status));
     incoming_begin_ += frame_bytes;
   }
-}
-
-Status ControlStream::deliver_to_flow(const FrameHeader& header, std::span<const std::byte> payload) {
-  LaneFrame frame;
-  TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
-  if (frame.number < flows_.size() && flows_[frame.number] != nullptr)
-    flows_[frame.number]->on_peer_message(static_cast<PeerMessage>(frame.what), frame.words);
-  return Status::ok();
 }
 
 void ControlStream::free_unused() {

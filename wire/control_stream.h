@@ -2,9 +2,6 @@
 // read takes all that has come, so many small messages cost one system call. Between two endpoints of one host the bytes go
 // through shared memory instead of a socket (base/shared_stream.h), and most messages cost no system call.
 //
-// The two halves of a pipeline also talk over this stream. `open_flow` gives each a PeerLink; the owner's `receive` delivers the
-// messages of all flows, and the PeerLink's `pump` only returns the stream's status.
-//
 // Memory: a new or idle stream has no buffers. The receive buffer starts at 64 KiB, has 256 KiB while reads fill it, and grows to
 // the length that a frame's header announces, at most 2 MiB. The send buffer grows to what is collected. `check_alive` frees an
 // empty buffer that was not used since its last call, and one beyond 64 KiB or 256 KiB when less was used.
@@ -27,7 +24,7 @@ namespace tcpx {
 /// Most bytes that may wait to be sent; beyond it the stream fails with kExhausted.
 inline constexpr size_t kMaxBacklogBytes = 64u << 20;
 
-/// Receives frames in order, except those of the network's lanes, which go to their flows.
+/// Receives frames in order.
 class ControlSink {
  public:
   virtual ~ControlSink() = default;
@@ -54,9 +51,9 @@ class ControlStream {
   /// The descriptor to sleep on after `prepare_sleep` returned false.
   int fd() const { return shared_ ? shared_->fd() : socket_.get(); }
 
-  /// Opens the next flow. Both ends must open their flows in the same order, so that the numbers agree. The stream must outlive
-  /// its flows. Their messages leave with the next `flush`; a message for a flow without a sink is dropped.
-  std::unique_ptr<PeerLink> open_flow();
+  /// The link over which a pipeline sends its messages to the peer's half: LaneFrames of the network, which leave with the next
+  /// `flush`. The stream must outlive it. @param sender true: the peer's half is the one that sends
+  std::unique_ptr<PeerLink> link_to(bool sender);
 
   /// Collects one frame of messages.h. Errors show in `status`; a broken stream drops its frames.
   template <class Frame>
@@ -111,13 +108,11 @@ class ControlStream {
   size_t buffer_bytes() const { return outgoing_.capacity() + incoming_bytes_; }
 
  private:
-  class Flow;
   bool takes_frames();
   Result<size_t> hand_over(std::span<const std::byte> bytes);
   Result<size_t> take_in(std::span<std::byte> room);
   bool may_read();
   void parse(ControlSink& sink);
-  Status deliver_to_flow(const FrameHeader& header, std::span<const std::byte> payload);
   void make_room(size_t bytes);
   void free_unused();
 
@@ -135,7 +130,6 @@ class ControlStream {
   size_t incoming_wanted_ = 0;  // bytes of the frame at begin, if not all of it has come
   size_t incoming_peak_ = 0;
   bool has_begun_ = false;  // nobody has looked at the bytes that `attach` was given
-  std::vector<PeerMessageSink*> flows_;  // by number; null: nobody listens
 };
 
 }  // namespace tcpx

@@ -36,12 +36,12 @@ class PeerLink {
  public:
   virtual ~PeerLink() = default;
   /// Delivers messages to `sink` from now on; null: drops them.
-  virtual void deliver_to(PeerMessageSink* sink) = 0;
+  virtual void deliver_to(PeerMessageSink* /*sink*/) {}
   /// Sends a message of at most kMaxPeerMessageBytes (transfer/peer_messages.h).
   virtual Status post(PeerMessage type, std::span<const std::byte> payload) = 0;
   /// Delivers what has arrived, without waiting. @return false: nothing more will come, because the peer has finished
   /// successfully. An error is final.
-  virtual Result<bool> pump() = 0;
+  virtual Result<bool> pump() { return true; }
 };
 
 }  // namespace tcpx

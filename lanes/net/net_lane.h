@@ -52,6 +52,10 @@ class NetLane final : public Lane {
   std::unique_ptr<Job> take_awaited_write(uint64_t number);
   /// Bytes of all jobs that are queued or under way.
   uint64_t bytes() const { return bytes_; }
+  Status on(const LaneFrame& frame) override {
+    connection_->on_peer_message(static_cast<PeerMessage>(frame.what), frame.words);
+    return Status::ok();
+  }
   bool progress(TimePoint now) override;
   void fail(const Status& reason) override { connection_->cancel(reason); }
   const Status& status() const override { return connection_->status(); }

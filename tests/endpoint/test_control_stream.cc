@@ -1,22 +1,15 @@
-// The control connection's stream: frames come out whole and in order however the bytes arrive, and flows reach their sinks.
+// The control connection's stream: frames come out whole and in order however the bytes arrive.
 #include "wire/control_stream.h"
 
 #include <gtest/gtest.h>
 
+#include "tests/support/ok.h"
 #include "tests/support/stream_pair.h"
-#include "transfer/peer_messages.h"
 
 namespace tcpx {
 namespace {
 
 using namespace testing;  // NOLINT: a test's own helpers
-
-struct PeerRecorder final : PeerMessageSink {
-  std::vector<std::pair<PeerMessage, Bytes>> messages;
-  void on_peer_message(PeerMessage type, std::span<const std::byte> payload) override {
-    messages.emplace_back(type, Bytes(payload.begin(), payload.end()));
-  }
-};
 
 TEST(ControlStream, FramesGoBothWaysInOrder) {
   Streams streams(tcp_pair());
@@ -115,40 +108,28 @@ TEST(ControlStream, TheSinkMaySend) {
   }
 }
 
-TEST(ControlStream, FlowsReachTheirSinks) {
+TEST(ControlStream, LinksOfPipelinesSendFramesOfTheNetworksLanes) {
   Streams streams(unix_pair());
-  PeerRecorder first, second;
-  const auto a_first = streams.a.open_flow(), a_second = streams.a.open_flow(), a_third = streams.a.open_flow();
-  const auto b_first = streams.b.open_flow();
-  auto b_second = streams.b.open_flow();
-  b_first->deliver_to(&first);
-  b_second->deliver_to(&second);
-  EXPECT_TRUE(a_first->post(PeerMessage::kGrant, pattern(5, 1)).is_ok());
-  EXPECT_TRUE(a_second->post(PeerMessage::kSubmitted, pattern(kMaxPeerMessageBytes, 2)).is_ok());
-  EXPECT_TRUE(a_third->post(PeerMessage::kGrant, {}).is_ok());  // the peer has no third
-  streams.a.send(RawFrame{make_header(FrameType::kGo, 9)});
-  ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 1; })) << streams.b.status().to_string();
-  using Messages = std::vector<std::pair<PeerMessage, Bytes>>;
-  EXPECT_EQ(first.messages, (Messages{{PeerMessage::kGrant, pattern(5, 1)}}));
-  EXPECT_EQ(second.messages, (Messages{{PeerMessage::kSubmitted, pattern(kMaxPeerMessageBytes, 2)}}));
-
-  // Nobody listens any more, then the flow is gone.
-  b_first->deliver_to(nullptr);
-  b_second.reset();
-  EXPECT_TRUE(a_first->post(PeerMessage::kGrant, {}).is_ok());
-  EXPECT_TRUE(a_second->post(PeerMessage::kGrant, {}).is_ok());
-  streams.a.send(RawFrame{make_header(FrameType::kGo, 10)});
-  ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 2; }));
-  EXPECT_EQ(first.messages.size() + second.messages.size(), 2u);
+  const auto to_sender = streams.a.link_to(true), to_receiver = streams.a.link_to(false);
+  EXPECT_OK(to_sender->post(PeerMessage::kGrant, pattern(5, 1)));
+  EXPECT_OK(to_receiver->post(PeerMessage::kSubmitted, pattern(kMaxPeerMessageBytes, 2)));
+  ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 2; })) << streams.b.status().to_string();
+  LaneFrame grant, submitted;
+  ASSERT_OK(decode(streams.at_b.frames[0].header, streams.at_b.frames[0].payload, grant));
+  ASSERT_OK(decode(streams.at_b.frames[1].header, streams.at_b.frames[1].payload, submitted));
+  EXPECT_EQ(grant.way, Way::kNetwork);
+  EXPECT_TRUE(grant.to_sender);
+  EXPECT_EQ(grant.what, static_cast<uint64_t>(PeerMessage::kGrant));
+  EXPECT_EQ(streams.at_b.frames[0].payload, pattern(5, 1));
+  EXPECT_FALSE(submitted.to_sender);
+  EXPECT_EQ(submitted.what, static_cast<uint64_t>(PeerMessage::kSubmitted));
+  EXPECT_EQ(streams.at_b.frames[1].payload, pattern(kMaxPeerMessageBytes, 2));
 }
 
-TEST(ControlStream, FlowsTellHowTheStreamIs) {
+TEST(ControlStream, LinksOfPipelinesTellHowTheStreamIs) {
   Streams streams(unix_pair());
-  const auto flow = streams.a.open_flow();
-  EXPECT_TRUE(flow->pump().value());
   streams.a.fail(Status(Code::kPeerGone, "test", "gone"));
-  EXPECT_EQ(flow->pump().status().detail(), "gone");
-  EXPECT_EQ(flow->post(PeerMessage::kGrant, {}).detail(), "gone");
+  EXPECT_EQ(streams.a.link_to(true)->post(PeerMessage::kGrant, {}).detail(), "gone");
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST(ControlStreamEnds, WhatIsNoFrameBreaksIt) {
   };
   EXPECT_EQ(code_after([](FrameHeader& header) { header.magic = 0x5448; }), Code::kProtocol);
   EXPECT_EQ(code_after([](FrameHeader& header) { header.payload_bytes = 1; }), Code::kProtocol);
-  EXPECT_EQ(code_after([](FrameHeader& header) { header.version = 9; }), Code::kUnsupported);
+  EXPECT_EQ(code_after([](FrameHeader& header) { header.version = kProtocolVersion + 1; }), Code::kUnsupported);
 }
 
 TEST(ControlStreamEnds, APeerThatClosesIsGone) {
@@ -201,7 +201,7 @@ TEST(ControlStreamEnds, AnotherVersionIsNamed) {
   write_raw(one.peer.get(), std::as_bytes(std::span(&header, 1)));
   const Status end = one.end();
   EXPECT_EQ(end.code(), Code::kUnsupported);
-  EXPECT_EQ(end.detail(), "the peer speaks version 1 of the protocol, this build speaks 8");
+  EXPECT_EQ(end.detail(), "the peer speaks version 1 of the protocol, this build speaks 9");
 }
 
 TEST(ControlStreamEnds, WhatTheSetUpHasReadIsTakenAtOnce) {

@@ -167,7 +167,7 @@ class Anything {
   void say_to_pipeline(Peer& peer) {
     std::vector<std::byte> payload(random_() % 2 == 0 ? 8 : random_() % kMaxPeerMessageBytes);
     for (std::byte& byte : payload) byte = static_cast<std::byte>(random_() % 4);
-    peer.say_raw(make_header(FrameType::kLane, random_() % 3, random_() % 10), payload);
+    peer.say_raw(make_header(FrameType::kLane, 0, random_() % 10, random_() % 2), payload);
   }
 
   std::mt19937_64 random_;

@@ -31,18 +31,12 @@ struct ControlFrame {
   }
 };
 
-struct Recorder final : ControlSink, PeerMessageSink {
+struct Recorder final : ControlSink {
   std::vector<ControlFrame> frames;
-  size_t peer_messages = 0;
   Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override {
     FUZZ_REQUIRE(check_header(header).is_ok() && header.payload_bytes == payload.size());
-    FUZZ_REQUIRE(header.type != static_cast<uint8_t>(FrameType::kLane) || header.way != static_cast<uint8_t>(Way::kNetwork));
     frames.push_back({header, Bytes(payload.begin(), payload.end())});
     return Status::ok();
-  }
-  void on_peer_message(PeerMessage /*type*/, std::span<const std::byte> payload) override {
-    FUZZ_REQUIRE(payload.size() <= kMaxLaneFrameBytes);
-    ++peer_messages;
   }
 };
 
@@ -58,8 +52,6 @@ Answer receive(std::span<const std::byte> bytes, size_t piece) {
   Answer answer;
   ControlStream stream;
   stream.attach(UniqueFd(fds[1]));
-  const auto flow = stream.open_flow();
-  flow->deliver_to(&answer.recorder);
   while (!bytes.empty() && stream.status().is_ok()) {
     const size_t n = std::min(piece, bytes.size());
     FUZZ_REQUIRE(::send(writer.get(), bytes.data(), n, MSG_NOSIGNAL) == static_cast<ssize_t>(n));

@@ -23,15 +23,22 @@ namespace tcpx::testing {
 
 using Linked = Result<LinkParts>;
 
-/// Records every frame.
+/// Records every frame, except the messages of the pipelines that it knows, which it delivers.
 class FrameRecorder final : public ControlSink {
  public:
   Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override {
+    if (send != nullptr && header.type == static_cast<uint8_t>(FrameType::kLane)) {
+      LaneFrame frame;
+      TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
+      (frame.to_sender ? send : recv)->on_peer_message(static_cast<PeerMessage>(frame.what), frame.words);
+      return Status::ok();
+    }
     seen.emplace_back(static_cast<FrameType>(header.type),
                       std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
     return Status::ok();
   }
   std::vector<std::pair<FrameType, std::string>> seen;
+  Pipeline *send = nullptr, *recv = nullptr;
 };
 
 inline std::span<const std::byte> text_bytes(std::string_view text) {
@@ -113,6 +120,7 @@ struct LinkPair {
 
   void drive() {
     for (auto [parts, sink] : {std::pair(&a, &at_a), std::pair(&b, &at_b)}) {
+      sink->send = parts->send.get(), sink->recv = parts->recv.get();
       parts->stream->receive(*sink);
       parts->send->progress();
       parts->recv->progress();

@@ -51,7 +51,7 @@ Status refusal(const std::vector<std::byte>& bytes) {
 TEST(BootstrapFrame, LooksOnTheWireAsDocumented) {
   const auto bytes = encode_frame({FrameType::kFinish, bytes_of("xyz"), 7});
   ASSERT_EQ(bytes.size(), 40u + 3u);
-  EXPECT_EQ(std::memcmp(bytes.data(), "TCPX\x08\x05\x00\x00\x03\x00\x00\x00", 12), 0);
+  EXPECT_EQ(std::memcmp(bytes.data(), "TCPX\x09\x05\x00\x00\x03\x00\x00\x00", 12), 0);
   for (size_t i = 12; i < 40; ++i) EXPECT_EQ(bytes[i], std::byte(i == 24 ? 7 : 0)) << i;
   EXPECT_EQ(std::memcmp(bytes.data() + 40, "xyz", 3), 0);
 }
@@ -118,10 +118,10 @@ TEST(BootstrapFrame, ForeignGreetingsAreRefusedAtTheFirstWrongByte) {
 
 TEST(BootstrapFrame, HeaderFieldsOutOfRangeAreRefusedByName) {
   EXPECT_EQ(refusal(with_field<char>(3, 'Y')).code(), Code::kProtocol) << "magic";
-  for (const uint8_t version : {0, 7, 9, 255}) {
+  for (const uint8_t version : {0, 7, 8, 10, 255}) {
     const Status other = refusal(with_field<uint8_t>(4, version));
     EXPECT_EQ(other.code(), Code::kUnsupported);
-    EXPECT_EQ(other.detail(), concat("the peer speaks version ", version, " of the protocol, this build speaks 8"));
+    EXPECT_EQ(other.detail(), concat("the peer speaks version ", version, " of the protocol, this build speaks 9"));
   }
   for (const uint8_t type : {0, 22, 255}) EXPECT_EQ(refusal(with_field<uint8_t>(5, type)).code(), Code::kProtocol) << type;
   EXPECT_EQ(refusal(with_field<uint8_t>(6, 3)).code(), Code::kProtocol) << "packing";
@@ -135,7 +135,7 @@ TEST(BootstrapFrame, ABuildFromBeforeVersionEightIsNamed) {
   std::vector<std::byte> old(48);
   std::copy(hello.begin(), hello.end(), old.begin());
   EXPECT_EQ(refusal(old).to_string(),
-            "TCPX_E_UNSUPPORTED: read frame: the peer speaks version 7 or older of the protocol, this build speaks 8");
+            "TCPX_E_UNSUPPORTED: read frame: the peer speaks version 7 or older of the protocol, this build speaks 9");
 }
 
 TEST(BootstrapFrame, AFrameThatIsNotOfTheSetUpStaysWhole) {
