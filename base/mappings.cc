@@ -1,5 +1,10 @@
 #include "base/mappings.h"
 
+#include <linux/ioctl.h>
+#include <sys/ioctl.h>
+
+#include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -8,17 +13,46 @@
 namespace tcpx {
 namespace {
 
+// Source: Linux 6.11, include/uapi/linux/fs.h, struct procmap_query and PROCMAP_QUERY. Headers of older kernels do not have it.
+struct ProcmapQuery {
+  uint64_t size, flags, address;
+  uint64_t begin, end, access, page_bytes, offset, inode;
+  uint32_t device_major, device_minor, name_bytes, build_id_bytes;
+  uint64_t name, build_id;
+};
+static_assert(sizeof(ProcmapQuery) == 104 && offsetof(ProcmapQuery, begin) == 24 && offsetof(ProcmapQuery, access) == 40);
+constexpr unsigned long kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
+constexpr uint64_t kQueryReadable = 1, kQueryWritable = 2;
+
 struct Mapping {
   uintptr_t begin = 0, end = 0;
   bool readable = false, writable = false;
 };
 
-/// Reads the mappings of the process in the order of addresses. A mapping that does not change meanwhile is always among them. It
-/// may appear twice when another thread merges it with a neighbour.
-class MappingReader {
+/// The mappings of the process. A mapping that does not change meanwhile is always found.
+class Mappings {
  public:
   bool is_open() const { return file_ != nullptr; }
 
+  /// The mapping of an address, which is beyond those of earlier calls. @return nullopt: nothing is mapped there
+  std::optional<Mapping> at(uintptr_t address) {
+    ProcmapQuery query{.size = sizeof query, .address = address};
+    if (::ioctl(::fileno(file_.get()), kProcmapQuery, &query) == 0) {
+      const bool readable = (query.access & kQueryReadable) != 0;
+      return Mapping{query.begin, query.end, readable, readable && (query.access & kQueryWritable) != 0};
+    }
+    if (errno == ENOENT) return std::nullopt;
+    // An older kernel, or one that does not answer this process: its text says it, too.
+    auto mapping = next();
+    while (mapping && mapping->end <= address) mapping = next();
+    return mapping && mapping->begin <= address ? mapping : std::nullopt;
+  }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  // In the order of addresses. A mapping may appear twice when another thread merges it with a neighbour.
   std::optional<Mapping> next() {
     // Source: proc(5), /proc/pid/maps: "begin-end rwxp offset device inode path", the numbers in hexadecimal.
     char line[512];
@@ -37,11 +71,6 @@ class MappingReader {
     }
     return std::nullopt;
   }
-
- private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   void skip_line() {
     for (int c = std::getc(file_.get()); c != '\n' && c != EOF;) c = std::getc(file_.get());
   }
@@ -52,16 +81,14 @@ class MappingReader {
 }  // namespace
 
 std::optional<HostAccess> host_access(const void* data, size_t bytes) {
-  MappingReader mappings;
+  Mappings mappings;
   if (!mappings.is_open()) return std::nullopt;
   auto wanted = reinterpret_cast<uintptr_t>(data);
   size_t left = bytes;
   HostAccess access = HostAccess::kReadWrite;
   while (left != 0) {
-    const auto mapping = mappings.next();
-    if (!mapping || mapping->begin > wanted) return HostAccess::kNone;
-    if (mapping->end <= wanted) continue;
-    if (!mapping->readable) return HostAccess::kNone;
+    const auto mapping = mappings.at(wanted);
+    if (!mapping || !mapping->readable) return HostAccess::kNone;
     if (!mapping->writable) access = HostAccess::kRead;
     const uintptr_t here = mapping->end - wanted;
     if (here >= left) break;
@@ -72,14 +99,11 @@ std::optional<HostAccess> host_access(const void* data, size_t bytes) {
 }
 
 std::optional<uint64_t> mapped_bytes(const void* address) {
-  MappingReader mappings;
+  Mappings mappings;
+  if (!mappings.is_open()) return std::nullopt;
   const auto wanted = reinterpret_cast<uintptr_t>(address);
-  while (mappings.is_open()) {
-    const auto mapping = mappings.next();
-    if (!mapping || mapping->begin > wanted) return std::nullopt;
-    if (wanted < mapping->end) return mapping->end - wanted;
-  }
-  return std::nullopt;
+  const auto mapping = mappings.at(wanted);
+  return mapping ? std::optional<uint64_t>(mapping->end - wanted) : std::nullopt;
 }
 
 }  // namespace tcpx

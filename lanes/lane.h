@@ -39,6 +39,7 @@ struct Job {
   bool of_peer = false;               ///< the peer started the operation
   std::span<const HeldRange> ranges;  ///< kept alive by the operation until the job has ended
   Packing packing = Packing::kWhole;  ///< over the network
+  WaySet offered = 0;                 ///< receive: the ways on one host that the sender offers
   uint64_t bytes = 0;
   std::vector<uint64_t> unwanted;  ///< receive without `ranges`: bytes of each range of the sender; they are discarded
   Status status;                   ///< how the job ended
@@ -129,8 +130,9 @@ struct LaneMaking {
   HostPeer& host;
   const PullParts& parts;
   ControlStream& stream;
-  /// Gives a job of a receiving lane to the ring instead, with this Go. If that throws, the job stays the caller's.
-  std::function<void(std::unique_ptr<Job>&& job, GoFrame go)> to_ring;
+  /// Gives a job of a receiving lane to the ring instead, or else to the network, with this Go. If that throws or fails, the job stays
+  /// the caller's.
+  std::function<Status(std::unique_ptr<Job>&& job, GoFrame go)> elsewhere;
 };
 /// Makes the lane at one end.
 using MakeLane = std::unique_ptr<Lane> (*)(const LaneMaking& making, bool receives);

@@ -22,11 +22,8 @@ Lanes::Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, con
       net_send_(std::move(send), net),
       net_recv_(std::move(recv), net) {
   if (host == nullptr) return;
-  const LaneMaking making{*host, on_host_, stream, [this](std::unique_ptr<Job>&& job, GoFrame go) {
-                            go.way = Way::kRing;
-                            find(go.way, true)->push(std::move(job), {}, go);
-                            stream_.send(go);
-                          }};
+  const LaneMaking making{*host, on_host_, stream,
+                          [this](std::unique_ptr<Job>&& job, GoFrame go) { return receive_elsewhere(std::move(job), go); }};
   for (const auto& [way, make] : ways_on_host()) {
     for (const bool receives : {false, true}) all_.push_back(near_.emplace_back(make(making, receives)).get());
   }
@@ -97,10 +94,27 @@ Status Lanes::take(std::span<const HeldRange> to, const WireOffers& offers, Pack
 // there. The lane gets the job last: if an allocation fails before that, nothing will touch the job's memory.
 void Lanes::receive(std::unique_ptr<Job> job, const WireOffers& offers, const GoFrame& go) {
   job->packing = go.packing;
+  for (const auto& lane : near_) {
+    if (offers.find(lane->way())) job->offered |= bit(lane->way());
+  }
   Lane& lane = *find(go.way, true);
   if (!lane.sends_go()) stream_.send(go);
   if (eager_) return net_recv_.await(std::move(job), go.operation, go.of_read);
   lane.push(std::move(job), offers.find(go.way).value_or(std::span<const std::byte>()), go);
+}
+
+// For a job whose Go has not been sent.
+Status Lanes::receive_elsewhere(std::unique_ptr<Job>&& job, GoFrame go) {
+  Lane* lane = find(Way::kRing, true);
+  if ((job->offered & bit(Way::kRing)) == 0 || !lane->take(job->ranges, {})) {
+    lane = &net_recv_;
+    TCPX_ASSIGN_OR_RETURN(go.packing, net_recv_.prepare(job->ranges, Packing::kPacked));
+  }
+  go.way = lane->way();
+  job->packing = go.packing;
+  lane->push(std::move(job), {}, go);
+  stream_.send(go);
+  return Status::ok();
 }
 
 Status Lanes::on(const LaneFrame& frame) {

@@ -102,6 +102,7 @@ class Lanes {
 
  private:
   Lane* find(Way way, bool receives) const;
+  Status receive_elsewhere(std::unique_ptr<Job>&& job, GoFrame go);
 
   HostPeer* const host_;
   const PullParts on_host_;

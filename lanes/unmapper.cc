@@ -21,10 +21,14 @@ struct Unmapper::State {
     }
   };
 
+  State(std::shared_ptr<MemoryOps> ops, int of, std::function<void()> tell)
+      : memory(std::move(ops)), gpu(of), told(std::move(tell)) {}
+
+  static void add(const std::shared_ptr<State>& state, Going next, const char* thread_name);
   void run();
 
-  std::shared_ptr<MemoryOps> memory;
-  int gpu = 0;
+  const std::shared_ptr<MemoryOps> memory;
+  const int gpu;
   Mutex mutex;
   CondVar changed;
   std::function<void()> told TCPX_GUARDED_BY(mutex);
@@ -32,33 +36,36 @@ struct Unmapper::State {
   bool is_running TCPX_GUARDED_BY(mutex) = false;  // the thread runs, and takes what is added to `going`
 };
 
-Unmapper::Unmapper(std::shared_ptr<MemoryOps> memory, int gpu, std::function<void()> told) : state_(std::make_shared<State>()) {
-  state_->memory = std::move(memory);
-  state_->gpu = gpu;
-  const MutexLock lock(state_->mutex);
-  state_->told = std::move(told);
-}
+Unmapper::Unmapper(std::shared_ptr<MemoryOps> memory, int gpu, std::function<void()> told)
+    : state_(std::make_shared<State>(memory, gpu, told)), mapping_(std::make_shared<State>(memory, gpu, told)) {}
 
 Unmapper::~Unmapper() {
   end();
 }
 
 void Unmapper::let_go(std::vector<MemoryBuffer> buffers, std::function<void()> then) {
-  State::Going here;
+  State::add(state_, {std::move(buffers), std::move(then)}, "tcpx-unmap");
+}
+
+void Unmapper::begin(std::function<void()> map) {
+  State::add(mapping_, {{}, std::move(map)}, "tcpx-map");
+}
+
+void Unmapper::State::add(const std::shared_ptr<State>& state, Going next, const char* thread_name) {
   {
-    const MutexLock lock(state_->mutex);
-    state_->going.push_back({std::move(buffers), std::move(then)});
-    if (state_->is_running) return;
-    auto thread = start_thread("tcpx-unmap", [state = state_] { state->run(); });
+    const MutexLock lock(state->mutex);
+    state->going.push_back(std::move(next));
+    if (state->is_running) return;
+    auto thread = start_thread(thread_name, [state] { state->run(); });
     if (thread.is_ok()) {
       thread->detach();
-      state_->is_running = true;
+      state->is_running = true;
       return;
     }
-    here = std::move(state_->going.back());
-    state_->going.pop_back();
+    next = std::move(state->going.back());
+    state->going.pop_back();
   }
-  here.go();
+  next.go();
 }
 
 void Unmapper::State::run() {
@@ -78,13 +85,16 @@ void Unmapper::State::run() {
 }
 
 void Unmapper::end() {
-  const MutexLock lock(state_->mutex);
-  state_->told = nullptr;
   const TimePoint until = Clock::steady().now() + kFarewell;
-  while (state_->is_running && state_->changed.wait_until(state_->mutex, until)) {
+  for (State* const state : {mapping_.get(), state_.get()}) {
+    const MutexLock lock(state->mutex);
+    state->told = nullptr;
+    while (state->is_running && state->changed.wait_until(state->mutex, until)) {
+    }
+    if (state->is_running)
+      log(LogLevel::kWarning,
+          "unmap GPU memory: the application's kernels have not ended; the memory is unmapped when they have");
   }
-  if (state_->is_running)
-    log(LogLevel::kWarning, "unmap GPU memory: the application's kernels have not ended; the memory is unmapped when they have");
 }
 
 }  // namespace tcpx

@@ -60,8 +60,8 @@ bool PullLane::reaches(const WireSource& source, bool on_gpu) {
   if (source.share == kHostMemory) return !on_gpu && peer_.reads_memory && !denied_;
   if (!on_gpu) return false;
   const auto mapping = mappings_.find(source.share);
-  if (mapping == mappings_.end() || !mapping->second->buffer) return false;
-  const Mapping& share = *mapping->second;
+  if (mapping == mappings_.end() || (!mapping->second->is_under_way() && !mapping->second->mapped->buffer)) return false;
+  const MemoryShare& share = mapping->second->mapped->memory;
   return source.address >= share.base && source.address - share.base <= share.bytes &&
          source.bytes <= share.bytes - (source.address - share.base);
 }
@@ -70,28 +70,43 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
   const WireArray<WireSource> from(words);
   Pull pull;
   pull.on_gpu = !is_of_host(job->ranges.front().region(), parts_.memory);
-  pull.segments = segments_of(*job, from, pull);
+  for (size_t i = 0; i < from.size(); ++i) {
+    const uint64_t share = from[i].share;
+    if (share == kHostMemory || (!pull.mappings.empty() && pull.mappings.back()->share == share)) continue;
+    pull.mappings.push_back(mappings_.at(share));
+  }
   pull.go = go;
+  if (std::any_of(pull.mappings.begin(), pull.mappings.end(), [](const auto& mapping) { return mapping->is_under_way(); })) {
+    pull.words.assign(words.begin(), words.end());
+  } else {
+    (void)find_segments(pull, job->ranges, words);  // `take` has seen that all is mapped
+  }
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
 }
 
-// Cuts the job wherever a range here or a source there ends.
-std::vector<CopySegment> PullLane::segments_of(const Job& job, const WireArray<WireSource>& from, Pull& pull) const {
-  std::vector<CopySegment> segments;
+// Cuts the job wherever a range here or a source there ends. @return false: a share of the sources could not be mapped
+bool PullLane::find_segments(Pull& pull, std::span<const HeldRange> ranges, std::span<const std::byte> words) {
+  const WireArray<WireSource> from(words);
+  for (const auto& mapping : pull.mappings) {
+    if (!mapping->mapped->buffer) return false;
+  }
+  std::vector<CopySegment>& segments = pull.segments;
+  segments.clear();
   segments.reserve(from.size());
+  auto mapping = pull.mappings.begin();  // one for each row of sources in the same share
   size_t index = 0;
   uint64_t used = 0;  // of the source at `index`
   const std::byte* begin = nullptr;
-  for (const HeldRange& range : job.ranges) {
+  for (const HeldRange& range : ranges) {
     for (uint64_t at = 0; at < range.bytes;) {
       const WireSource source = from[index];
       if (used == 0) {
         begin = reinterpret_cast<const std::byte*>(source.address);
         if (source.share != kHostMemory) {
-          const auto& mapping = mappings_.at(source.share);
-          begin = mapping->buffer.device() + (source.address - mapping->base);
-          if (pull.mappings.empty() || pull.mappings.back() != mapping) pull.mappings.push_back(mapping);
+          while ((*mapping)->share != source.share) ++mapping;
+          const Mapped& mapped = *(*mapping)->mapped;
+          begin = mapped.buffer.device() + (source.address - mapped.memory.base);
         }
       }
       const uint64_t part = std::min(range.bytes - at, source.bytes - used);
@@ -104,7 +119,7 @@ std::vector<CopySegment> PullLane::segments_of(const Job& job, const WireArray<W
       }
     }
   }
-  return segments;
+  return true;
 }
 
 bool PullLane::progress(TimePoint /*now*/) {
@@ -124,6 +139,16 @@ bool PullLane::step(Pull& pull, size_t& running) {
     end(pull, status_);
     return true;
   }
+  if (!pull.words.empty()) {
+    for (const auto& mapping : pull.mappings) {
+      if (mapping->is_under_way()) return false;
+    }
+    if (!find_segments(pull, pull.job->ranges, pull.words)) {
+      leave(pull);
+      return true;
+    }
+    pull.words.clear();
+  }
   // While one copy hangs, no further one is begun: it would hang, too.
   running += pull.copy != nullptr && pull.copy->hangs() ? kMaxRunning : 1;
   const Result<bool> done = pull.on_gpu ? step_on_gpu(pull) : step_on_host(pull);
@@ -131,7 +156,9 @@ bool PullLane::step(Pull& pull, size_t& running) {
   Status status = check_peer();  // first: a copy fails because the peer has ended
   if (status.is_ok()) status = done.is_ok() ? Status::ok() : done.status();
   if (!status.is_ok() && status_.is_ok() && pull.copy != nullptr && pull.copy->denied()) {
-    leave_to_ring(pull);
+    if (!std::exchange(denied_, true))
+      log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
+    leave(pull);
   } else {
     end(pull, status);
   }
@@ -188,11 +215,9 @@ Status PullLane::check_peer() const {
 }
 
 // Starts the whole job again, because nobody knows which bytes are in place. The peer keeps its memory until it hears how the job
-// ended, and every offer of its host memory includes the ring.
-void PullLane::leave_to_ring(Pull& pull) {
-  if (!std::exchange(denied_, true))
-    log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
-  to_ring_(std::move(pull.job), pull.go);
+// ended.
+void PullLane::leave(Pull& pull) {
+  if (const Status left = elsewhere_(std::move(pull.job), pull.go); !left.is_ok()) end(pull, left);
 }
 
 void PullLane::end(Pull& pull, const Status& status) {
@@ -225,21 +250,29 @@ Status PullLane::on(const LaneFrame& frame) {
 }
 
 Status PullLane::map(uint64_t share, const MemoryShare& memory) {
-  if (share == kHostMemory || mappings_.size() >= kMaxShares || mappings_.contains(share))
-    return Status(Code::kProtocol, "map shared memory", concat("share ", share, " of ", mappings_.size()));
-  auto mapping = std::make_shared<Mapping>(parts_.unmapper);
-  mapping->base = memory.base;
-  mapping->bytes = memory.bytes;
-  ForeignFd file;
+  // The sender counts a share until it is told that it is unmapped.
+  const size_t count = mappings_.size() + unshared_.size();
+  if (share == kHostMemory || count >= kMaxShares || mappings_.contains(share))
+    return Status(Code::kProtocol, "map shared memory", concat("share ", share, " of ", count));
+  auto mapping = std::make_shared<Mapping>(parts_.unmapper, share);
+  mapping->mapped->memory = memory;
   if (memory.kind == ShareKind::kFile) {
-    TCPX_ASSIGN_OR_RETURN(file, peer_.take_passed());  // empty: too many descriptors are open here; map_shared fails then
+    // Empty: too many descriptors are open here; map_shared fails then.
+    TCPX_ASSIGN_OR_RETURN(mapping->mapped->file, peer_.take_passed());
   }
-  auto mapped = parts_.memory.map_shared(parts_.gpu, memory, file.get());
-  if (mapped.is_ok()) {
-    mapping->buffer = std::move(*mapped);
-  } else {
-    log(LogLevel::kInfo, mapped.status().to_string(), ": GPU memory of a peer on the same host is not read directly");
-  }
+  parts_.unmapper.begin([to = mapping->mapped, &ops = parts_.memory, gpu = parts_.gpu] {
+    try {
+      auto buffer = ops.map_shared(gpu, to->memory, to->file.get());
+      if (buffer.is_ok()) {
+        to->buffer = std::move(*buffer);
+      } else {
+        log(LogLevel::kInfo, buffer.status().to_string(), ": GPU memory of a peer on the same host is not read directly");
+      }
+    } catch (const std::bad_alloc&) {  // it is then not mapped
+    }
+    to->file.reset();
+    to->done.store(true, std::memory_order_release);
+  });
   mappings_.emplace(share, std::move(mapping));
   return Status::ok();
 }
@@ -254,8 +287,15 @@ Status PullLane::unmap(uint64_t share) {
 
 PullLane::Mapping::~Mapping() {
   try {
+    if (is_under_way()) {  // behind it, on its thread
+      unmapper.begin([unwanted = mapped, told = gone] {
+        unwanted->buffer = {};
+        told->store(true);
+      });
+      return;
+    }
     std::vector<MemoryBuffer> buffers;
-    buffers.push_back(std::move(buffer));
+    buffers.push_back(std::move(mapped->buffer));
     if (buffers.front()) {
       unmapper.let_go(std::move(buffers), [told = gone] { told->store(true); });
       return;

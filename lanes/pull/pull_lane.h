@@ -65,7 +65,7 @@ class PullLane final : public Lane {
   static constexpr size_t kMaxRunning = 16;
 
   explicit PullLane(const LaneMaking& making)
-      : Lane(Way::kPull, true), peer_(making.host), parts_(making.parts), stream_(making.stream), to_ring_(making.to_ring) {}
+      : Lane(Way::kPull, true), peer_(making.host), parts_(making.parts), stream_(making.stream), elsewhere_(making.elsewhere) {}
 
   Status check(std::span<const std::byte> words, uint64_t bytes) const override;
   /// True if this end can copy these sources to these ranges by itself.
@@ -86,14 +86,22 @@ class PullLane final : public Lane {
   std::string flight_record() const override;
 
  private:
-  /// A share of the peer. Empty buffer: it could not be mapped. Unmapped after its last user, on the Unmapper's thread.
+  /// What a thread of the Unmapper maps. It writes all of this before `done`, and nothing afterwards.
+  struct Mapped {
+    MemoryShare memory;
+    ForeignFd file;
+    MemoryBuffer buffer;  // empty: it could not be mapped
+    std::atomic<bool> done = false;
+  };
+  /// A share of the peer. Unmapped after its last user, on the Unmapper's threads.
   struct Mapping {
-    explicit Mapping(Unmapper& unmapper_of_it) : unmapper(unmapper_of_it) {}
+    Mapping(Unmapper& unmapper_of_it, uint64_t number) : unmapper(unmapper_of_it), share(number) {}
     Mapping(const Mapping&) = delete;
     ~Mapping();
+    bool is_under_way() const { return !mapped->done.load(std::memory_order_acquire); }
     Unmapper& unmapper;
-    uint64_t base = 0, bytes = 0;  // in the peer
-    MemoryBuffer buffer;
+    const uint64_t share;
+    std::shared_ptr<Mapped> mapped = std::make_shared<Mapped>();
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);  // true once it is unmapped
   };
   /// A share that the peer wants unmapped.
@@ -104,6 +112,7 @@ class PullLane final : public Lane {
   struct Pull {
     std::unique_ptr<Job> job;
     GoFrame go;
+    std::vector<std::byte> words;  // of the job, while a mapping is under way
     std::vector<CopySegment> segments;
     std::vector<std::shared_ptr<Mapping>> mappings;  // hold the memory of the segments
     bool on_gpu = false;
@@ -114,13 +123,13 @@ class PullLane final : public Lane {
   };
 
   bool reaches(const WireSource& source, bool on_gpu);
-  std::vector<CopySegment> segments_of(const Job& job, const WireArray<WireSource>& from, Pull& pull) const;
+  static bool find_segments(Pull& pull, std::span<const HeldRange> ranges, std::span<const std::byte> words);
   bool step(Pull& pull, size_t& running);
   Result<bool> step_on_gpu(Pull& pull);
   Result<bool> step_on_host(Pull& pull);
   Status check_peer() const;
   void look_for_pages();
-  void leave_to_ring(Pull& pull);
+  void leave(Pull& pull);
   Status map(uint64_t share, const MemoryShare& memory);
   Status unmap(uint64_t share);
   bool tell_unshared();
@@ -129,7 +138,7 @@ class PullLane final : public Lane {
   const HostPeer& peer_;
   const PullParts parts_;
   ControlStream& stream_;
-  const std::function<void(std::unique_ptr<Job>&&, GoFrame)> to_ring_;
+  const std::function<Status(std::unique_ptr<Job>&&, GoFrame)> elsewhere_;
   bool denied_ = false;                                              // this process may not read the peer's memory any more
   std::shared_ptr<const Pagemap> pages_;                             // the peer's; null: unknown
   std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share

@@ -183,6 +183,7 @@ void CoreEndpoint::remove(uint64_t conn) const {
 
 void CoreEndpoint::add_region(uintptr_t data, size_t bytes) {
   const auto endpoint = use();
+  if (regions_.add_again(data, bytes)) return;
   auto memory = [&] {
     const Unlocked unlocked;
     return endpoint->register_memory(reinterpret_cast<void*>(data), bytes);

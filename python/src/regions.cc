@@ -39,6 +39,14 @@ std::shared_ptr<BufferRegistration> Regions::at(uintptr_t data, size_t bytes) co
   return found == entries_.end() ? nullptr : found->second.region;
 }
 
+bool Regions::add_again(uintptr_t data, size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find({data, bytes});
+  if (found == entries_.end()) return false;
+  ++found->second.uses;
+  return true;
+}
+
 void Regions::add(uintptr_t data, size_t bytes, const std::shared_ptr<BufferRegistration>& region) {
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[{data, bytes}];

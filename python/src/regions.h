@@ -46,6 +46,8 @@ class Regions {
   std::shared_ptr<BufferRegistration> at(uintptr_t data, size_t bytes) const;
   /// Keeps a registration to be found, one more time if it is known already.
   void add(uintptr_t data, size_t bytes, const std::shared_ptr<BufferRegistration>& region);
+  /// `add` of the registration that is known already, without another look at the memory. @return false: none is
+  bool add_again(uintptr_t data, size_t bytes);
   /// Takes back one `add` of that range. @return its registration, which is not found any more; nullptr: others count on it
   std::shared_ptr<BufferRegistration> remove(uintptr_t data, size_t bytes);
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import mmap
 import os
 import signal
 import subprocess
@@ -63,6 +65,19 @@ def test_a_buffer_is_registered_while_it_lives(pair: Pair) -> None:
     with pair.near.register(bytearray(100)):
         assert regions() == before + 1
     assert regions() == before
+
+
+def test_memory_that_is_registered_is_not_looked_at_again(pair: Pair) -> None:
+    buffer = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    with pair.near.register(buffer):
+        assert protect(address, mmap.PAGESIZE, 0) == 0
+        try:
+            pair.near.register(buffer).release()
+        finally:
+            assert protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
 
 
 def test_a_registration_keeps_its_buffer(pair: Pair) -> None:

@@ -17,6 +17,8 @@ class ChunkedOps : public HiddenMemoryOps {
         .kind = ShareKind::kIpc, .base = reinterpret_cast<uintptr_t>(base) + offset / chunk * chunk, .bytes = chunk};
   }
   Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, int /*fd*/) override {
+    EXPECT_TRUE(wait_until([this] { return !mapping_held_; }));
+    if (refuses) return Status(Code::kCuda, "map shared GPU memory", "the test refuses");
     ++mapped;
     return counted("mappings of a peer's GPU memory", MemoryBuffer(nullptr, peers, share.bytes, [this] {
                      EXPECT_TRUE(wait_until([this] { return !unmapping_held_; }));
@@ -26,15 +28,18 @@ class ChunkedOps : public HiddenMemoryOps {
   /// As where the application's kernels run on.
   void hold_unmapping() { unmapping_held_ = true; }
   void release_unmapping() { unmapping_held_ = false; }
+  void hold_mapping() { mapping_held_ = true; }
+  void release_mapping() { mapping_held_ = false; }
 
   std::byte* base = nullptr;
   std::byte* peers = nullptr;
   size_t chunk = 0;
   bool wanting = false;
-  std::atomic<int> mapped = 0;  // an Unmapper's thread lets go
+  std::atomic<bool> refuses = false;
+  std::atomic<int> mapped = 0;  // by an Unmapper's threads
 
  private:
-  std::atomic<bool> unmapping_held_ = false;
+  std::atomic<bool> mapping_held_ = false, unmapping_held_ = false;
 };
 
 class LinkShares : public NearLinkTest {
@@ -58,9 +63,7 @@ class LinkShares : public NearLinkTest {
     EXPECT_EQ(gpu_.mapped, 0);
   }
 
-  void share(uint64_t bytes) {
-    NearLinkTest::share(kShare, {.kind = ShareKind::kIpc, .base = kBase, .bytes = bytes});
-  }
+  void share(uint64_t bytes) { NearLinkTest::share(kShare, {.kind = ShareKind::kIpc, .base = kBase, .bytes = bytes}); }
   void offer_write_from(uint64_t offset) {
     offer_write({{.share = kShare, .address = kBase + offset, .bytes = kLong}}, {advertised(device_id_, 0, kLong)});
   }
@@ -120,6 +123,8 @@ TEST_F(LinkShares, WhatReachesBeyondAShareIsNotPulled) {
 TEST_F(LinkShares, ACopyThatRunsKeepsItsShareMapped) {
   gpu_.hold_copies();
   share(kLong);
+  step();
+  ASSERT_TRUE(wait_until([this] { return gpu_.mapped == 1; }));
   offer_write_from(0);
   steps(3);
   say_pull(PullTalk::kUnshare, kShare);
@@ -136,8 +141,8 @@ TEST_F(LinkShares, ACopyThatRunsKeepsItsShareMapped) {
 
 TEST_F(LinkShares, ThePeerIsToldWhenItsMemoryIsNotMappedAnyMore) {
   share(kLong);
-  steps(2);
-  EXPECT_EQ(gpu_.mapped, 1);
+  step();
+  ASSERT_TRUE(wait_until([this] { return gpu_.mapped == 1; }));
   gpu_.hold_unmapping();
   say_pull(PullTalk::kUnshare, kShare);
   steps(5);
@@ -153,6 +158,62 @@ TEST_F(LinkShares, ThePeerIsToldWhenItsMemoryIsNotMappedAnyMore) {
   EXPECT_EQ(told->value, static_cast<uint64_t>(PullTalk::kUnshared));
   EXPECT_EQ(told->bytes, 1u) << "to the sender";
   EXPECT_EQ(gpu_.mapped, 0);
+}
+
+TEST_F(LinkShares, OthersAreServedWhileAShareIsMapped) {
+  gpu_.hold_mapping();
+  share(kLong);
+  offer_write_from(0);
+  say_write(kOperation + 1, advertised(host_id_, 0, 8), std::as_bytes(std::span("7 bytes")));
+  steps(3);
+  const auto done = hear(FrameType::kDone);
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->operation, kOperation + 1);
+  EXPECT_FALSE(hear(FrameType::kGo));
+  EXPECT_EQ(gpu_.mapped, 0);
+  gpu_.release_mapping();
+  ASSERT_TRUE(pulled());
+  EXPECT_TRUE(has_peers(device_, kLong));
+}
+
+TEST_F(LinkShares, WhatCannotBeMappedComesInAnotherWay) {
+  gpu_.refuses = true;
+  for (const bool ring : {true, false}) {
+    renew(make_host(true));
+    host_peer_->same_process = false;
+    gpu_.hold_mapping();
+    share(kLong);
+    offer_write({{.share = kShare, .address = kBase, .bytes = kLong}}, {advertised(device_id_, 0, kLong)}, ring);
+    steps(2);
+    EXPECT_FALSE(hear(FrameType::kGo));
+    gpu_.release_mapping();
+    EXPECT_TRUE(went(ring ? Way::kRing : Way::kNetwork));
+    EXPECT_TRUE(alive());
+  }
+  allow_log("has ended: ");
+}
+
+TEST_F(LinkShares, AShareThatGoesWhileItIsMappedIsUnmapped) {
+  gpu_.hold_mapping();
+  share(kLong);
+  say_pull(PullTalk::kUnshare, kShare);
+  steps(3);
+  EXPECT_TRUE(alive());
+  EXPECT_FALSE(hear(FrameType::kLane));
+  gpu_.release_mapping();
+  EXPECT_TRUE(await(FrameType::kLane));
+  EXPECT_EQ(gpu_.mapped, 0);
+}
+
+TEST_F(LinkShares, ALinkEndsWhileTheDriverMaps) {
+  gpu_.hold_mapping();
+  share(kLong);
+  offer_write_from(0);
+  steps(2);
+  link_->fail(Status(Code::kPeerGone, "test", "over"));
+  EXPECT_TRUE(drive([&] { return link_->closed(); }));
+  link_.reset();
+  gpu_.release_mapping();
 }
 
 TEST_F(LinkShares, AShareCountsAsMappedUntilThePeerHasSaidOtherwise) {
@@ -192,13 +253,15 @@ TEST_F(LinkShares, OnlyTheAnswerEndsWhatThePeerMaps) {
   const auto shared = hear(FrameType::kLane);
   ASSERT_TRUE(shared);
   EXPECT_TRUE(link_->forget(region));
-  say_raw(make_header(FrameType::kLane, shared->operation, static_cast<uint64_t>(PullTalk::kUnshare), 1, Packing::kWhole, Way::kPull));
+  say_raw(make_header(FrameType::kLane, shared->operation, static_cast<uint64_t>(PullTalk::kUnshare), 1, Packing::kWhole,
+                      Way::kPull));
   expect_refused();
 }
 
 TEST_F(LinkShares, ALinkEndsWhileTheDriverUnmaps) {
   share(kLong);
-  steps(2);
+  step();
+  ASSERT_TRUE(wait_until([this] { return gpu_.mapped == 1; }));
   gpu_.hold_unmapping();
   say_pull(PullTalk::kUnshare, kShare);
   steps(2);
