@@ -17,7 +17,7 @@
 
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "doctor/words.h"
+#include "base/words.h"
 
 namespace tcpx::doctor {
 namespace {

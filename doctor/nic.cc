@@ -4,7 +4,7 @@
 
 #include "base/pci_device.h"
 #include "base/text.h"
-#include "doctor/words.h"
+#include "base/words.h"
 
 namespace tcpx::doctor {
 namespace {

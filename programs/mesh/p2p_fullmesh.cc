@@ -20,9 +20,9 @@
 #include "measure/report.h"
 #include "programs/mesh/mesh_report.h"
 #include "programs/mesh/mesh_rounds.h"
-#include "programs/mesh/pair_meter.h"
 #include "programs/mesh/rendezvous.h"
 #include "programs/perf/parts.h"
+#include "programs/perf/perf_end.h"
 #include "programs/program.h"
 
 namespace tcpx {
@@ -46,10 +46,6 @@ constexpr Duration kProgressEvery = std::chrono::seconds(5);
 std::string machine_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-std::string bytes_text(size_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
 }
 
 /// One rank, with what its parts share.
@@ -91,7 +87,7 @@ class MeshRank {
                                                              : "stand-in memory",
                     .version = TCPX_VERSION,
                     .port = server_->port(),
-                    .options = {{"size", bytes_text(pair_.sizes.max_bytes)},
+                    .options = {{"size", format_bytes(pair_.sizes.max_bytes)},
                                 {"iters", concat(pair_.iterations)},
                                 {"memory", cuda ? "cuda" : "host"}}};
     return Status::ok();
