@@ -1,8 +1,8 @@
 // Text that may stand in a table and a JSON report alike: UTF-8 without control characters.
 #pragma once
 
-#include <cstddef>
 #include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
