@@ -150,13 +150,13 @@ Result<uint64_t> PerfEnd::room_per_direction() const {
 Status PerfEnd::hear_request(BootstrapChannel& channel) {
   TCPX_ASSIGN_OR_RETURN(const auto request, channel.receive_parameters(place_.deadline()));
   TCPX_ASSIGN_OR_RETURN(const std::string overruled, take_request(request, options_));
-  if (!overruled.empty()) output_.line(concat("# the client decides: ", overruled));
+  if (!overruled.empty()) say(concat("the client decides: ", overruled));
   return is_pipeline() ? make_pipeline() : Status::ok();
 }
 
 Status PerfEnd::agree(BootstrapChannel& channel) {
   if (options_.memory == MemoryType::kCuda && !place_.machine.memory->has_gpu()) {
-    output_.line("# no GPU on this machine: host memory stands in for GPU memory");
+    say("no GPU on this machine: host memory stands in for GPU memory");
   }
   TCPX_ASSIGN_OR_RETURN(largest_, room_per_direction());
   slot_room_ = std::min(largest_, place_.on_gpu() ? kSlotsOnGpu : kSlotsOnHost);
