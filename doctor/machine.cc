@@ -99,18 +99,6 @@ std::vector<std::string> data_interfaces(const FileTree& files) {
   return names;
 }
 
-soft::InterfaceAddress usable_interface(const std::string& name, bool loopback) {
-  return {.name = name, .address = SocketAddress::loopback(0), .up = true, .loopback = loopback, .link_local = false};
-}
-
-std::vector<std::string> chosen_names(const std::vector<soft::InterfaceAddress>& all, const std::string& pattern) {
-  std::vector<std::string> names;
-  for (const auto& chosen : soft::choose_interfaces(all, pattern, soft::AddressFamily::kAny)) {
-    if (names.empty() || names.back() != chosen.name) names.push_back(chosen.name);
-  }
-  return names;
-}
-
 std::string pci_address(const std::string& device_path) {
   std::vector<std::string> parts = split(device_path, "/");
   const auto is_function = [](const std::string& part) {

@@ -61,7 +61,7 @@ std::vector<Group> groups_of(const Machine& machine, const Options& options) {
   return {{"kernel", [&] { return check_kernel(kernel_facts(machine)); }},
           {"nics",
            [&] {
-             NicFacts facts = nic_facts(machine, soft::list_addresses());
+             NicFacts facts = nic_facts(machine, list_interfaces());
              for (Nic& nic : facts.data) nic.ethtool = ask_ethtool(nic.name);
              return check_nics(facts);
            }},
@@ -96,9 +96,8 @@ std::vector<Group> groups_of(const Machine& machine, const Options& options) {
 
 /// Of the machine as it is, whatever the groups have found.
 DataWay way_of(const Machine& machine) {
-  std::vector<std::string> interfaces;
-  for (const auto& interface : network_facts(machine, list_interfaces(), "").data) interfaces.push_back(interface.name);
-  return data_way(machine, std::move(interfaces), gpu_facts(machine).build.cuda_major > 0);
+  return data_way(machine, device_names(list_interfaces(), machine.variables.text(Variable::kSocketIfname)),
+                  gpu_facts(machine).build.cuda_major > 0);
 }
 
 void declare_options(CLI::App& app, Options& options, const std::vector<Group>& groups) {
