@@ -76,8 +76,8 @@ int descriptor_of(const std::string& path) {
   const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
   const int fd = number_of<int>(name).value_or(-1);
   struct stat named = {}, open = {};
-  const bool same = fd >= 0 && ::stat(path.c_str(), &named) == 0 && ::fstat(fd, &open) == 0 &&
-                    named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+  const bool same = fd >= 0 && ::stat(path.c_str(), &named) == 0 && ::fstat(fd, &open) == 0 && named.st_dev == open.st_dev &&
+                    named.st_ino == open.st_ino;
   return same ? fd : -1;
 }
 

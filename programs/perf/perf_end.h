@@ -12,8 +12,8 @@
 #include "measure/ends/pipeline.h"
 #include "programs/perf/perf_output.h"
 #include "programs/roles.h"
-#include "wire/bootstrap_channel.h"
 #include "transfer/local_machine.h"
+#include "wire/bootstrap_channel.h"
 
 namespace tcpx::perf {
 

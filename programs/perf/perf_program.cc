@@ -108,7 +108,8 @@ class Program {
     words.push_back(concat(kLoopbackOption, "="));
     UniqueFd socket;
     TCPX_ASSIGN_OR_RETURN(Child server, Child::start_connected(std::move(words), {}, SOCK_STREAM | SOCK_NONBLOCK, socket));
-    const Status status = run_end([&](ProgramEnd&) { return Result<BootstrapChannel>(channel_over(std::move(socket), stop_)); }, false);
+    const Status status =
+        run_end([&](ProgramEnd&) { return Result<BootstrapChannel>(channel_over(std::move(socket), stop_)); }, false);
     const std::optional<int> code = server.wait_until(Deadline::after(status.is_ok() ? kServerEnds : kSilentServerEnds));
     // The exit of the process says more than the end of the channel. 0 and 1 are its verdict, which the channel has told already.
     if ((code && *code <= 1) || !(status.is_ok() || status.code() == Code::kPeerGone)) return status;

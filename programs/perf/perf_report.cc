@@ -74,11 +74,11 @@ std::string over_what(const TableHead& head) {
     case Layer::kPlugin:
       return concat("layer plugin: one comm, requests", chunks, "; times are averages of a round");
     case Layer::kPipeline:
-      return concat(
-          head.channels, head.channels == 1 ? " channel" : " channels", " over ", joined(head.nics), "; chunks", chunks,
-          head.longest_chunk_bytes > head.asked.pipeline.chunk_bytes ? concat(", of long transfers ", head.longest_chunk_bytes)
-                                                                     : "",
-          ", tag=", kMeasuredTag, " and up");
+      return concat(head.channels, head.channels == 1 ? " channel" : " channels", " over ", joined(head.nics), "; chunks", chunks,
+                    head.longest_chunk_bytes > head.asked.pipeline.chunk_bytes
+                        ? concat(", of long transfers ", head.longest_chunk_bytes)
+                        : "",
+                    ", tag=", kMeasuredTag, " and up");
     case Layer::kEndpoint:
       return "layer endpoint: sends and receives; times are averages of a round";
   }

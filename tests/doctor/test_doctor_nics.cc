@@ -207,10 +207,8 @@ TEST_F(DoctorNicFacts, TheInterfacesForDataAreThoseOfThePath) {
 
 TEST_F(DoctorNicFacts, ABridgeOfContainersIsNoDataNicUnlessSomebodyNamesIt) {
   here_.directory("/sys/class/net/docker0/bridge");
-  interfaces_.push_back({.name = "docker0",
-                         .up = true,
-                         .addresses = {{resolve("172.17.0.1", 0)->front(), 16}},
-                         .kind = {"bridge", Reach::kHere}});
+  interfaces_.push_back(
+      {.name = "docker0", .up = true, .addresses = {{resolve("172.17.0.1", 0)->front(), 16}}, .kind = {"bridge", Reach::kHere}});
   EXPECT_EQ(std::ranges::count(data(), "docker0"), 0);
   here_.variable(kIfname, "docker0");
   EXPECT_EQ(data(), Names{"docker0"});
