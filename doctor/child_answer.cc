@@ -17,7 +17,8 @@
 
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "doctor/words.h"
+#include "base/words.h"
+#include "measure/child.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -30,7 +31,6 @@ constexpr char kDoneMark = '\0';
 // Not PATH: a program for root must be the system's.
 constexpr std::array<const char*, 6> kDirectories = {"/usr/sbin/", "/sbin/",           "/usr/bin/",
                                                      "/bin/",      "/usr/local/sbin/", "/usr/local/bin/"};
-constexpr milliseconds kTick{2};
 // A process inside a driver call that never returns does not die of SIGKILL either; it is left behind then.
 constexpr milliseconds kPatienceWithTheDead{500};
 
@@ -77,16 +77,6 @@ std::string read_all(int fd, Deadline deadline) {
   return said;
 }
 
-/// True once the process has ended; it stays to be reaped.
-bool ended_by(pid_t child, Deadline deadline, siginfo_t& info) {
-  for (;;) {
-    info = {};
-    if (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child) return true;
-    if (deadline.expired()) return false;
-    ::poll(nullptr, 0, static_cast<int>(kTick.count()));
-  }
-}
-
 ChildAnswer answer_of(const Work& work, Duration limit) {
   ChildAnswer answer;
   int ends[2];
@@ -101,18 +91,19 @@ ChildAnswer answer_of(const Work& work, Duration limit) {
   const Deadline deadline = Deadline::after(limit);
   answer.said = read_all(ours.get(), deadline);
   ours.reset();  // ends a child that says more
-  siginfo_t info;
-  const bool in_time = ended_by(child, deadline, info);
+  std::optional<siginfo_t> end = end_of(child, deadline);
+  const bool in_time = end.has_value();
   ::kill(-child, SIGKILL);
   if (!in_time) {
     answer.end = ChildAnswer::End::kTimedOut;
     ::kill(child, SIGKILL);  // it may not have got to making its group
-    if (!ended_by(child, Deadline::after(kPatienceWithTheDead), info)) return answer;
+    end = end_of(child, Deadline::after(kPatienceWithTheDead));
+    if (!end) return answer;
   }
   ::waitpid(child, nullptr, 0);
   if (!in_time) return answer;
-  answer.number = info.si_status;
-  answer.end = info.si_code == CLD_EXITED ? ChildAnswer::End::kExited : ChildAnswer::End::kKilled;
+  answer.number = end->si_status;
+  answer.end = end->si_code == CLD_EXITED ? ChildAnswer::End::kExited : ChildAnswer::End::kKilled;
   return answer;
 }
 

@@ -10,8 +10,8 @@
 #include "base/meant_variable.h"
 #include "base/port_range.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "doctor/environment.h"
-#include "doctor/words.h"
 #include "net/soft/interfaces.h"
 #include "net/vendor_plugin.h"
 

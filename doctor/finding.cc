@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "doctor/words.h"
+#include "base/words.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "doctor/network.h"
-#include "doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -7,7 +7,8 @@
 #include <map>
 
 #include "base/text.h"
-#include "doctor/words.h"
+#include "base/words.h"
+#include "measure/plain_text.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -26,11 +27,6 @@ std::string version_in(const std::string& text) {
     if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
   }
   return "of unknown version";
-}
-
-std::string gpu_bytes_text(uint64_t bytes) {
-  constexpr uint64_t kMiB = uint64_t{1} << 20, kGiB = uint64_t{1} << 30;
-  return bytes % kGiB == 0 ? concat(bytes / kGiB, " GiB") : concat(bytes / kMiB, " MiB");
 }
 
 /// "8 x 9.0, 1 x 8.6"
@@ -143,7 +139,7 @@ Findings check_abilities(const GpuFacts& facts, Verdict severe) {
     if (!gpu.dma_buf) without.push_back(gpu.pci_address);
   }
   for (const BusGpu& gpu : facts.gpus) {
-    bars.push_back(gpu.bar1_bytes ? gpu_bytes_text(*gpu.bar1_bytes) : "unknown");
+    bars.push_back(gpu.bar1_bytes ? format_bytes(*gpu.bar1_bytes) : "unknown");
     if (gpu.bar1_bytes && *gpu.bar1_bytes <= kRxdmPoolBytes) small.push_back(gpu.address);
   }
   Table table = {{"compute", "this build is without CUDA", !built.empty(), severe,

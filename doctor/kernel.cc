@@ -12,8 +12,8 @@
 
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "doctor/kernel.h"
-#include "doctor/words.h"
 #include "net/soft/wire.h"
 
 namespace tcpx::doctor {
@@ -227,7 +227,7 @@ Findings check_settings(const KernelFacts& facts) {
            "When more peers connect at once than fit here, some are dropped and try again after 1 s, 3 s, 7 s.", "4096"}}) {
     const std::vector<int64_t> numbers = numbers_of(it.sysctl);
     const bool shown = numbers.size() == it.count;
-    std::string found = joined(numbers, " ", [](int64_t number) { return concat(number); });
+    std::string found = joined(numbers, " ");
     if (it.count == 2 && shown) found += concat(": ", std::max<int64_t>(0, numbers[1] - numbers[0] + 1), " ports");
     append(table, {{it.sysctl, "not shown here", shown, kNotApplicable, "A container sees only some of these settings."},
                    {it.sysctl, found, shown && it.expected != nullptr && it.expected(numbers.data()),

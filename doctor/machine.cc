@@ -7,7 +7,7 @@
 
 #include "base/pci_device.h"
 #include "base/text.h"
-#include "doctor/words.h"
+#include "base/words.h"
 
 namespace tcpx::doctor {
 
@@ -95,18 +95,6 @@ std::vector<std::string> data_interfaces(const FileTree& files) {
   for (const std::string& name : files.list("/sys/class/net")) {
     const auto driver = files.resolve(concat("/sys/class/net/", name, "/device/driver"));
     if (driver && driver->ends_with("/gve") && name != control) names.push_back(name);
-  }
-  return names;
-}
-
-soft::InterfaceAddress usable_interface(const std::string& name, bool loopback) {
-  return {.name = name, .address = SocketAddress::loopback(0), .up = true, .loopback = loopback, .link_local = false};
-}
-
-std::vector<std::string> chosen_names(const std::vector<soft::InterfaceAddress>& all, const std::string& pattern) {
-  std::vector<std::string> names;
-  for (const auto& chosen : soft::choose_interfaces(all, pattern, soft::AddressFamily::kAny)) {
-    if (names.empty() || names.back() != chosen.name) names.push_back(chosen.name);
   }
   return names;
 }

@@ -11,7 +11,6 @@
 #include "base/environment.h"
 #include "doctor/finding.h"
 #include "net/plugin_loader.h"
-#include "net/soft/interfaces.h"
 #include "transfer/device_placement.h"
 
 namespace tcpx::doctor {
@@ -84,10 +83,6 @@ inline constexpr char kBringUpAnInterface[] =
 std::string default_interface(const FileTree& files);
 /// Interfaces of Google's virtual NIC but that of the default route: those that carry data on an A3 machine.
 std::vector<std::string> data_interfaces(const FileTree& files);
-/// An interface as it would be if it were up and had an address.
-soft::InterfaceAddress usable_interface(const std::string& name, bool loopback);
-/// Names of the interfaces that the plugins make devices of (net/soft/interfaces.h), each once.
-std::vector<std::string> chosen_names(const std::vector<soft::InterfaceAddress>& all, const std::string& pattern);
 
 struct PciDevice {
   std::string name;  ///< of a GPU its address, "0000:04:00.0"; of a network interface its own, "eth1"

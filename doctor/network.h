@@ -123,6 +123,9 @@ struct NetworkFacts {
   ChildAnswer iptables, nft;  ///< of `iptables-save` and `nft list ruleset`
   PeerFacts peer;
 };
+/// Names of the interfaces that the plugins make devices of (net/soft/interfaces.h), each once. A named one counts although it is
+/// down or has no address: that is to be found out.
+std::vector<std::string> device_names(const std::vector<NetworkInterface>& all, const std::string& pattern);
 /// From files and `all` interfaces alone. @param peer IPv4 address of another host; "" for none
 NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInterface>& all, const std::string& peer);
 /// Adds what the kernel, its packet filters and the peer answer. Changes nothing.

@@ -10,8 +10,8 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "base/words.h"
 #include "doctor/network.h"
-#include "doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "doctor/network.h"
-#include "doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {

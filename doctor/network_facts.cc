@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "doctor/network.h"
-#include "doctor/words.h"
+#include "net/soft/interfaces.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -22,21 +23,6 @@ PortRanges ranges_in(const std::string& text, std::string_view separators, std::
     if (ends.size() <= 2 && first && last && *first <= *last) ranges.push_back({*first, *last});
   }
   return ranges;
-}
-
-/// Names of the interfaces that the plugins make devices of.
-std::vector<std::string> device_names(const std::vector<NetworkInterface>& all, const std::string& pattern) {
-  std::vector<soft::InterfaceAddress> candidates;
-  for (const NetworkInterface& interface : all) {
-    // A named one counts although it is down or has no address: that is to be found out.
-    const bool usable = std::ranges::any_of(interface.addresses, [](const SubnetAddress& entry) {
-      return entry.address.family() == AF_INET || !entry.is_link_local();
-    });
-    if (pattern.empty() && (!interface.up || !usable)) continue;
-    candidates.push_back(usable_interface(interface.name, interface.loopback));
-    candidates.back().kind = interface.kind;
-  }
-  return chosen_names(candidates, pattern);
 }
 
 /// In order; those that meet become one.
@@ -91,6 +77,26 @@ uint32_t bits_of(const SocketAddress& address) {
 }
 
 }  // namespace
+
+std::vector<std::string> device_names(const std::vector<NetworkInterface>& all, const std::string& pattern) {
+  std::vector<soft::InterfaceAddress> candidates;
+  for (const NetworkInterface& interface : all) {
+    const bool usable = std::ranges::any_of(interface.addresses, [](const SubnetAddress& entry) {
+      return entry.address.family() == AF_INET || !entry.is_link_local();
+    });
+    if (pattern.empty() && (!interface.up || !usable)) continue;
+    candidates.push_back({.name = interface.name,
+                          .address = SocketAddress::loopback(0),
+                          .up = true,
+                          .loopback = interface.loopback,
+                          .kind = interface.kind});
+  }
+  std::vector<std::string> names;
+  for (const auto& chosen : soft::choose_interfaces(candidates, pattern, soft::AddressFamily::kAny)) {
+    if (names.empty() || names.back() != chosen.name) names.push_back(chosen.name);
+  }
+  return names;
+}
 
 NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInterface>& all, const std::string& peer) {
   NetworkFacts facts{.expected = expected_path(machine), .pattern = machine.variables.text(Variable::kSocketIfname)};

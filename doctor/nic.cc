@@ -4,7 +4,7 @@
 
 #include "base/pci_device.h"
 #include "base/text.h"
-#include "doctor/words.h"
+#include "base/words.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -30,18 +30,8 @@ int64_t fragments_at(int64_t mtu) {
   return (kLargestMessageBytes + payload - 1) / payload * ((payload + kPageBytes - 1) / kPageBytes);
 }
 
-/// Interfaces that carry data or are meant to.
-std::vector<std::string> data_names(const Machine& machine, bool vendor_path, const std::vector<soft::InterfaceAddress>& all) {
-  if (const auto pattern = machine.variables.get(Variable::kSocketIfname)) {
-    std::vector<soft::InterfaceAddress> known;  // up or not: that is to be found out
-    for (const std::string& name : machine.files.list("/sys/class/net")) known.push_back(usable_interface(name, false));
-    return chosen_names(known, *pattern);
-  }
-  return vendor_path ? data_interfaces(machine.files) : chosen_names(all, "");
-}
-
 Nic read_nic(const Machine& machine, const std::string& name, const std::vector<PciDevice>& gpus,
-             const std::vector<soft::InterfaceAddress>& addresses) {
+             const std::vector<NetworkInterface>& all) {
   const FileTree& files = machine.files;
   const std::string folder = concat("/sys/class/net/", name);
   const std::string path = files.resolve(folder + "/device").value_or("");
@@ -59,10 +49,10 @@ Nic read_nic(const Machine& machine, const std::string& name, const std::vector<
                                          .receive_cores = machine.variables.text(Variable::kRxBindings)})};
   if (nic.speed_mbps.value_or(0) <= 0) nic.speed_mbps.reset();
   for (const std::string& queue : files.list(folder + "/queues")) nic.rx_queues += queue.starts_with("rx-") ? 1 : 0;
-  for (const soft::InterfaceAddress& entry : addresses) {
-    if (entry.name != name) continue;
-    nic.is_local = nic.is_local || entry.loopback;
-    if (!entry.link_local) nic.addresses.push_back(entry.address);
+  if (const auto known = std::ranges::find(all, name, &NetworkInterface::name); known != all.end()) {
+    nic.is_local = known->loopback;
+    for (const SubnetAddress& entry : known->addresses)
+      if (!entry.is_link_local()) nic.addresses.push_back(entry.address);
   }
   for (const PciDevice& gpu : gpus) {
     const PciDistance distance = distance_between(files, {name, path}, gpu);
@@ -208,13 +198,15 @@ Findings check_data_nics(const NicFacts& facts) {
 
 }  // namespace
 
-NicFacts nic_facts(const Machine& machine, const std::vector<soft::InterfaceAddress>& addresses) {
+NicFacts nic_facts(const Machine& machine, const std::vector<NetworkInterface>& all) {
   NicFacts facts{.expected = expected_path(machine)};
   const std::vector<PciDevice> gpus = pci_gpus(machine.files);
   facts.gpus = gpus.size();
   facts.named = machine.variables.get(Variable::kSocketIfname).has_value();
-  const std::vector<std::string> data = data_names(machine, facts.expected.vendor_path, addresses);
-  for (const std::string& name : data) facts.data.push_back(read_nic(machine, name, gpus, addresses));
+  const std::vector<std::string> data = facts.expected.vendor_path && !facts.named
+                                            ? data_interfaces(machine.files)
+                                            : device_names(all, machine.variables.text(Variable::kSocketIfname));
+  for (const std::string& name : data) facts.data.push_back(read_nic(machine, name, gpus, all));
   const std::string control = default_interface(machine.files);
   for (const std::string& name : machine.files.list("/sys/class/net"))
     if (std::ranges::count(data, name) == 0) facts.others.push_back(concat(name, name == control ? " (default route)" : ""));

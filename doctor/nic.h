@@ -11,6 +11,7 @@
 
 #include "doctor/finding.h"
 #include "doctor/machine.h"
+#include "doctor/network.h"
 #include "net/vendor_traps.h"
 
 namespace tcpx::doctor {
@@ -55,8 +56,7 @@ struct NicFacts {
   bool named = false;               ///< the user has named those that carry data
 };
 /// Without what ethtool says.
-/// @param addresses of all interfaces
-NicFacts nic_facts(const Machine& machine, const std::vector<soft::InterfaceAddress>& addresses);
+NicFacts nic_facts(const Machine& machine, const std::vector<NetworkInterface>& all);
 
 Findings check_nics(const NicFacts& facts);
 

@@ -8,9 +8,9 @@
 #include <functional>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "doctor/child_answer.h"
 #include "doctor/plugin.h"
-#include "doctor/words.h"
 #include "net/abi/nccl_net_v7.h"
 #include "net/abi/nccl_net_v8.h"
 #include "net/plugin_adapters.h"

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 
 #include "base/memory_ops.h"
 #include "base/text.h"
-#include "doctor/words.h"
+#include "base/words.h"
+#include "measure/plain_text.h"
 #include "measure/row_meter.h"
 #include "net/plugin_loader.h"
 
@@ -41,12 +41,6 @@ Result<SelftestTransfers> transfer_test_data(EndSetup setup, std::pair<int, int>
 // Of raw TCP. The library copies once more than raw TCP does and checks what it does, so less than all is well.
 constexpr double kWellAbove = 0.5;
 
-std::string rate_text(double gigabytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", gigabytes);
-  return text;
-}
-
 Result<Samples> rates_of(uint64_t bytes, const std::vector<double>& seconds) {
   const Result<Samples> samples = Samples::create(seconds);
   return samples.is_ok() ? gigabytes_per_second(bytes, *samples) : samples.status();
@@ -54,8 +48,8 @@ Result<Samples> rates_of(uint64_t bytes, const std::vector<double>& seconds) {
 
 /// "3.21 GB/s (median of 5, 3.00 to 3.30)"
 std::string rate_text(const Samples& rates) {
-  return concat(rate_text(rates.median()), " GB/s (median of ", rates.count(), ", ", rate_text(rates.min()), " to ",
-                rate_text(rates.max()), ")");
+  return concat(format_fixed(rates.median(), 2), " GB/s (median of ", rates.count(), ", ", format_fixed(rates.min(), 2), " to ",
+                format_fixed(rates.max(), 2), ")");
 }
 
 /// A transfer that failed.
@@ -136,9 +130,7 @@ Findings check_selftest(const SelftestFacts& facts) {
   }
   if (!facts.moved->is_ok() || !facts.raw) return judge({failed("transfer", facts.moved->status())});
   const SelftestTransfers& moved = **facts.moved;
-  constexpr uint64_t kMiB = uint64_t{1} << 20;
-  const std::string size = facts.bytes % kMiB == 0 ? concat(facts.bytes / kMiB, " MiB") : concat(facts.bytes, " bytes");
-  Table table = {{"transfer", concat(size, ", ", moved.seconds.size() + 1, " times, every byte compared")},
+  Table table = {{"transfer", concat(format_bytes(facts.bytes), ", ", moved.seconds.size() + 1, " times, every byte compared")},
                  {"path", moved.path.substr(0, moved.path.find(kOverTcp))}};
   append(table, judge_rate(facts.bytes, moved, *facts.raw));
   append(table, judge_one_host(facts));

@@ -11,8 +11,8 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "base/words.h"
 #include "doctor/services.h"
-#include "doctor/words.h"
 #include "net/vendor_traps.h"
 
 namespace tcpx::doctor {
@@ -183,7 +183,7 @@ Findings check_queues(const ServiceFacts& facts) {
                 "take RxDM and the plugin from one release of GPUDirect-TCPX"},
                {"queues", "RxDM has no receive queue for this GPU", !ids.empty(), kFail,
                 "Nothing can arrive in the GPU's memory.", kLookAtRxdm},
-               {"queues", concat("receive queues ", joined(ids, ", ", [](int id) { return concat(id); }))}},
+               {"queues", concat("receive queues ", joined(ids))}},
               facts.gpus[i]));
     if (!answered) return findings;
   }

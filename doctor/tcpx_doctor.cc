@@ -14,6 +14,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "doctor/child_answer.h"
 #include "doctor/environment.h"
 #include "doctor/finding.h"
@@ -25,7 +26,6 @@
 #include "doctor/plugin.h"
 #include "doctor/selftest.h"
 #include "doctor/services.h"
-#include "doctor/words.h"
 #include "measure/end_process.h"
 #include "programs/command_line.h"
 #include "programs/interrupt.h"
@@ -61,7 +61,7 @@ std::vector<Group> groups_of(const Machine& machine, const Options& options) {
   return {{"kernel", [&] { return check_kernel(kernel_facts(machine)); }},
           {"nics",
            [&] {
-             NicFacts facts = nic_facts(machine, soft::list_addresses());
+             NicFacts facts = nic_facts(machine, list_interfaces());
              for (Nic& nic : facts.data) nic.ethtool = ask_ethtool(nic.name);
              return check_nics(facts);
            }},
@@ -96,9 +96,8 @@ std::vector<Group> groups_of(const Machine& machine, const Options& options) {
 
 /// Of the machine as it is, whatever the groups have found.
 DataWay way_of(const Machine& machine) {
-  std::vector<std::string> interfaces;
-  for (const auto& interface : network_facts(machine, list_interfaces(), "").data) interfaces.push_back(interface.name);
-  return data_way(machine, std::move(interfaces), gpu_facts(machine).build.cuda_major > 0);
+  return data_way(machine, device_names(list_interfaces(), machine.variables.text(Variable::kSocketIfname)),
+                  gpu_facts(machine).build.cuda_major > 0);
 }
 
 void declare_options(CLI::App& app, Options& options, const std::vector<Group>& groups) {

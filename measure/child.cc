@@ -62,6 +62,15 @@ Result<Child> Child::start_connected(std::vector<std::string> words, const Envir
   return start(std::move(words), overrides, {{theirs.get(), kSocket}});
 }
 
+std::optional<siginfo_t> end_of(pid_t child, Deadline deadline) {
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child) return info;
+    if (deadline.expired()) return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 Child::~Child() {
   if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);
@@ -77,13 +86,7 @@ int Child::wait() {
 }
 
 std::optional<int> Child::wait_until(Deadline deadline) {
-  for (;;) {
-    siginfo_t info{};
-    const int result = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
-    if (result == 0 && info.si_pid == pid_) return wait();
-    if (deadline.expired()) return std::nullopt;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  return end_of(pid_, deadline) ? std::optional(wait()) : std::nullopt;
 }
 
 std::string describe_exit(int code) {

@@ -1,13 +1,13 @@
 // Fields out of parameters (wire/set_up_messages.h) that a peer sent. Nothing is trusted.
 #pragma once
 
-#include <charconv>
 #include <limits>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "tcpx/status.h"
 #include "wire/set_up_messages.h"
 
@@ -32,9 +32,8 @@ class ParameterReader {
   Number number(const std::string& name, Number least = 0, Number most = std::numeric_limits<Number>::max()) {
     const std::string digits = text(name);
     if (!status_.is_ok()) return Number{};
-    Number value{};
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error == std::errc() && end == digits.data() + digits.size() && value >= least && value <= most) return value;
+    const auto value = number_of<Number>(digits);
+    if (value && *value >= least && *value <= most) return *value;
     return fail<Number>(name, concat("is '", digits, "', no number in range"));
   }
   bool flag(const std::string& name) { return number<int>(name, 0, 1) == 1; }

@@ -1,6 +1,7 @@
 // Text that may stand in a table and a JSON report alike: UTF-8 without control characters.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -25,6 +26,10 @@ std::string format_measured(double value);
 /// "64 B", "1448 B", "1.5 KiB", "1 MiB": the largest unit that needs no more than two digits behind the point. `bytes`: 0 ...
 /// 1e15
 std::string format_bytes(double bytes);
+template <std::integral Whole>
+std::string format_bytes(Whole bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
 
 /// `value` with `decimals` (0 ... 15) digits behind the point; never "-0". `value` must be finite, of magnitude below 1e15.
 std::string format_fixed(double value, int decimals);

@@ -7,24 +7,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
+#include "base/words.h"
 #include "measure/result_file.h"
 
 namespace tcpx {
 namespace {
 
 constexpr size_t kMaxKernelFile = 64 * 1024;
-
-std::optional<uint64_t> whole_number(std::string_view text) {
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 /// The rest of the line that begins with `name`, without blanks before it.
 std::string_view rest_behind(std::string_view text, std::string_view name) {
@@ -49,14 +42,14 @@ std::optional<uint64_t> available_in_meminfo(std::string_view meminfo) {
   constexpr uint64_t kMostKib = uint64_t{1} << 50;
   const std::string_view value = rest_behind(meminfo, "MemAvailable:");
   if (!value.ends_with(kUnit)) return std::nullopt;
-  const std::optional<uint64_t> kib = whole_number(value.substr(0, value.size() - kUnit.size()));
+  const std::optional<uint64_t> kib = number_of<uint64_t>(value.substr(0, value.size() - kUnit.size()));
   return kib && *kib <= kMostKib ? std::optional(*kib * 1024) : std::nullopt;
 }
 
 std::optional<uint64_t> available_in_group(std::string_view memory_max, std::string_view memory_stat) {
-  const std::optional<uint64_t> limit = whole_number(memory_max.substr(0, memory_max.find('\n')));  // "max" without one
-  const std::optional<uint64_t> anon = whole_number(rest_behind(memory_stat, "anon "));
-  const std::optional<uint64_t> shmem = whole_number(rest_behind(memory_stat, "shmem "));
+  const std::optional<uint64_t> limit = number_of<uint64_t>(memory_max.substr(0, memory_max.find('\n')));  // "max" without one
+  const std::optional<uint64_t> anon = number_of<uint64_t>(rest_behind(memory_stat, "anon "));
+  const std::optional<uint64_t> shmem = number_of<uint64_t>(rest_behind(memory_stat, "shmem "));
   if (!limit || !anon || !shmem) return std::nullopt;
   return *limit > *anon + *shmem ? *limit - *anon - *shmem : 0;
 }
@@ -82,9 +75,8 @@ uint64_t process_cpu_ns() {
 uint64_t process_resident_bytes() {
   const Result<std::string> text = read_file("/proc/self/statm", 4096);
   if (!text.is_ok()) return 0;
-  const size_t space = text->find(' ');
-  uint64_t pages = 0;
-  if (space != std::string::npos) std::from_chars(text->data() + space + 1, text->data() + text->size(), pages);
+  const std::vector<std::string> numbers = split(*text, " \n");
+  const uint64_t pages = numbers.size() < 2 ? 0 : number_of<uint64_t>(numbers[1]).value_or(0);
   return pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 

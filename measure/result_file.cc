@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "base/words.h"
 
 namespace tcpx {
 namespace {
@@ -74,11 +74,10 @@ Result<Place> follow(std::string path) {
 /// The descriptor of this process that `path` names. -1: none.
 int descriptor_of(const std::string& path) {
   const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
-  int fd = -1;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), fd);
+  const int fd = number_of<int>(name).value_or(-1);
   struct stat named = {}, open = {};
-  const bool same = error == std::errc() && end == name.data() + name.size() && ::stat(path.c_str(), &named) == 0 &&
-                    ::fstat(fd, &open) == 0 && named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+  const bool same = fd >= 0 && ::stat(path.c_str(), &named) == 0 && ::fstat(fd, &open) == 0 && named.st_dev == open.st_dev &&
+                    named.st_ino == open.st_ino;
   return same ? fd : -1;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/near_word.h"
 #include "base/text.h"
+#include "base/words.h"
 
 namespace tcpx {
 namespace {
@@ -127,10 +128,8 @@ CLI::Validator size_in_bytes() {
 }
 
 std::string none_of(const std::string& word, const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& known : words) all += concat(all.empty() ? "" : ", ", known);
   const std::string near = near_word(word, words);
-  return concat('"', word, "\" is none of ", all, near.empty() ? "" : concat("; ", did_you_mean(near)));
+  return concat('"', word, "\" is none of ", joined(words), near.empty() ? "" : concat("; ", did_you_mean(near)));
 }
 
 }  // namespace tcpx

@@ -3,13 +3,14 @@
 // The server listens on a device and ships the handle over the bootstrap connection; the client connects with it, the server
 // accepts. Nothing is transferred: this is the program to run first when two machines do not talk.
 #include <CLI/CLI.hpp>
-#include <thread>
+#include <memory>
+#include <string>
 
 #include "base/environment.h"
 #include "base/text.h"
 #include "net/plugin_loader.h"
 #include "programs/program.h"
-#include "transfer/bootstrap.h"
+#include "programs/roles.h"
 #include "transfer/handshake.h"
 
 namespace {
@@ -26,67 +27,56 @@ struct Setup {
   Deadline deadline() const { return Deadline::after(timeout); }
 };
 
-/// Both ends must run this program over the same plugin.
-Status compare(const Setup& setup, BootstrapChannel& channel) {
-  constexpr std::string_view kMustMatch[] = {"program", "plugin"};
-  return channel
-      .exchange_parameters({{"program", "test_connection"}, {"plugin", setup.plugin.name()}}, kMustMatch, setup.deadline())
-      .status();
-}
+class ConnectionEnd final : public ProgramEnd {
+ public:
+  ConnectionEnd(bool is_server, const Setup& setup) : is_server_(is_server), setup_(setup) {}
 
-/// When both comms are up each end closes its own: nobody closes under a peer that is still connecting.
-Status part(const Setup& setup, BootstrapChannel& channel, Comm comm, const std::string& who) {
-  TCPX_RETURN_IF_ERROR(channel.barrier(setup.deadline()));
-  say(who, "both ends are connected");
-  TCPX_RETURN_IF_ERROR(comm.close());
-  say(who, "closed the comm");
-  return Status::ok();
-}
+  void say(const std::string& text) override { programs::say(is_server_ ? "server" : "client", text); }
+  Status run(BootstrapChannel& channel) override {
+    say(concat(is_server_ ? "client " : "server ", channel.peer().to_string(), ", build ", channel.peer_build()));
+    // Both ends must run this program over the same plugin.
+    constexpr std::string_view kMustMatch[] = {"program", "plugin"};
+    TCPX_RETURN_IF_ERROR(channel
+                             .exchange_parameters({{"program", "test_connection"}, {"plugin", setup_.plugin.name()}}, kMustMatch,
+                                                  setup_.deadline())
+                             .status());
+    return is_server_ ? serve(channel) : connect(channel);
+  }
 
-Status serve(const Setup& setup, BootstrapChannel& channel) {
-  TCPX_RETURN_IF_ERROR(compare(setup, channel));
-  TCPX_ASSIGN_OR_RETURN(auto listener, Listener::create(setup.plugin, setup.dev));
-  say("server", concat("listening on device ", setup.dev, " (", setup.device_name, ")"));
-  TCPX_RETURN_IF_ERROR(channel.send_handles({&listener.handle(), 1}, setup.deadline()));
-  say("server", "sent the connection handle, 128 bytes");
-  DeviceHandleStorage device_handle;
-  TCPX_ASSIGN_OR_RETURN(auto comm, listener.accept(device_handle, {setup.deadline(), &channel, &setup.stop}));
-  say("server", "accepted: the receiving comm is up");
-  TCPX_RETURN_IF_ERROR(part(setup, channel, std::move(comm), "server"));
-  return listener.close();
-}
+ private:
+  Status serve(BootstrapChannel& channel) {
+    TCPX_ASSIGN_OR_RETURN(auto listener, Listener::create(setup_.plugin, setup_.dev));
+    say(concat("listening on device ", setup_.dev, " (", setup_.device_name, ")"));
+    TCPX_RETURN_IF_ERROR(channel.send_handles({&listener.handle(), 1}, setup_.deadline()));
+    say("sent the connection handle, 128 bytes");
+    DeviceHandleStorage device_handle;
+    TCPX_ASSIGN_OR_RETURN(auto comm, listener.accept(device_handle, {setup_.deadline(), &channel, &setup_.stop}));
+    say("accepted: the receiving comm is up");
+    TCPX_RETURN_IF_ERROR(part(channel, std::move(comm)));
+    return listener.close();
+  }
 
-Status connect(const Setup& setup, BootstrapChannel& channel) {
-  TCPX_RETURN_IF_ERROR(compare(setup, channel));
-  TCPX_ASSIGN_OR_RETURN(const auto handles, channel.receive_handles(1, setup.deadline()));
-  say("client", "got the connection handle, 128 bytes");
-  TCPX_ASSIGN_OR_RETURN(auto comm,
-                        connect_comm(setup.plugin, setup.dev, handles.front(), {setup.deadline(), &channel, &setup.stop}));
-  say("client", concat("connected from device ", setup.dev, " (", setup.device_name, "): the sending comm is up"));
-  return part(setup, channel, std::move(comm), "client");
-}
+  Status connect(BootstrapChannel& channel) {
+    TCPX_ASSIGN_OR_RETURN(const auto handles, channel.receive_handles(1, setup_.deadline()));
+    say("got the connection handle, 128 bytes");
+    TCPX_ASSIGN_OR_RETURN(auto comm,
+                          connect_comm(setup_.plugin, setup_.dev, handles.front(), {setup_.deadline(), &channel, &setup_.stop}));
+    say(concat("connected from device ", setup_.dev, " (", setup_.device_name, "): the sending comm is up"));
+    return part(channel, std::move(comm));
+  }
 
-Status run_server(const Setup& setup, BootstrapServer& server) {
-  say("server", concat("waiting for a client on port ", server.port()));
-  TCPX_ASSIGN_OR_RETURN(auto channel, server.accept(setup.deadline()));
-  say("server", concat("client ", channel.peer().to_string(), ", build ", channel.peer_build()));
-  return channel.finish(serve(setup, channel), setup.deadline());
-}
+  /// When both comms are up each end closes its own: nobody closes under a peer that is still connecting.
+  Status part(BootstrapChannel& channel, Comm comm) {
+    TCPX_RETURN_IF_ERROR(channel.barrier(setup_.deadline()));
+    say("both ends are connected");
+    TCPX_RETURN_IF_ERROR(comm.close());
+    say("closed the comm");
+    return Status::ok();
+  }
 
-Status run_client(const Setup& setup, const std::string& host, uint16_t port) {
-  say("client", concat("looking for the server at ", host, " port ", port));
-  TCPX_ASSIGN_OR_RETURN(auto channel, bootstrap_connect(host, port, setup.deadline(), &setup.stop));
-  say("client", concat("server ", channel.peer().to_string(), ", build ", channel.peer_build()));
-  return channel.finish(connect(setup, channel), setup.deadline());
-}
-
-Status run_loopback(const Setup& setup, BootstrapServer& server) {
-  Status client_status;
-  std::thread client([&] { client_status = run_client(setup, "127.0.0.1", server.port()); });
-  Status server_status = run_server(setup, server);
-  client.join();
-  return server_status.is_ok() ? client_status : server_status;
-}
+  const bool is_server_;
+  const Setup& setup_;
+};
 
 }  // namespace
 
@@ -95,23 +85,16 @@ int main(int argc, char** argv) {
       "Connects two ends through the net plugin and takes the connection down again.\n"
       "Exit code: 0 passed, 1 failed, 2 usage, 77 skipped.");
   int dev = 0;
-  std::optional<uint16_t> port;
-  std::string host;
   app.add_option("--dev", dev, "network device, as test_device_discovery numbers them (default 0)")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--port", port, "bootstrap port (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345; loopback: any free one)");
-  app.add_subcommand("server", "wait for a client")->fallthrough();
-  CLI::App* client = app.add_subcommand("client", "connect to the server at HOST")->fallthrough();
-  client->add_option("HOST", host, "name, IPv4 or IPv6 address of the server")->required();
-  CLI::App* loopback = app.add_subcommand("loopback", "both ends in this process")->fallthrough();
-  app.require_subcommand(1);
+  Roles roles(app);
   app.footer("Examples:\n  test_connection loopback\n  test_connection server --dev 1\n  test_connection client 10.0.0.2");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
 
   const auto settings = program_settings();
   if (!settings.is_ok()) return failed(settings.status());
-  if (loopback->parsed()) environment_preset(Variable::kSocketIfname, "=lo");
+  if (roles.is_loopback()) environment_preset(Variable::kSocketIfname, "=lo");
   const auto loaded = PluginLoader::load();
   if (!loaded.is_ok()) return failed(loaded.status());
   NetPlugin& plugin = *loaded->plugin;
@@ -122,14 +105,7 @@ int main(int argc, char** argv) {
   if (!properties.is_ok()) return failed(properties.status());
   const Setup setup{plugin, dev, properties->name, settings->timeout, stop_on_interrupt()};
 
-  if (client->parsed()) {
-    const Status status = run_client(setup, host, port.value_or(settings->port));
-    return status.is_ok() ? passed("connected and parted in order") : failed(status);
-  }
-  const uint16_t server_port = port.value_or(loopback->parsed() ? 0 : settings->port);
-  const std::string server_host = loopback->parsed() ? "127.0.0.1" : "";
-  const auto server = BootstrapServer::create({.port = server_port, .host = server_host, .stop = &setup.stop});
-  if (!server.is_ok()) return failed(server.status());
-  const Status status = loopback->parsed() ? run_loopback(setup, **server) : run_server(setup, **server);
+  const auto make = [&](bool is_server) { return std::make_unique<ConnectionEnd>(is_server, setup); };
+  const Status status = roles.run(make, settings->port, setup.timeout, setup.stop);
   return status.is_ok() ? passed("connected and parted in order") : failed(status);
 }

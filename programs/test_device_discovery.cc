@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "net/plugin_loader.h"
 #include "programs/program.h"
 
@@ -33,12 +34,6 @@ std::vector<std::string> memory_kinds(const DeviceProperties& device) {
   return kinds;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text.empty() ? "-" : text;
-}
-
 void print_table(const PluginLoader::Loaded& loaded, const std::vector<DeviceProperties>& devices) {
   std::printf("net plugin %s, ABI v%d, %s (%s)\n\n", loaded.plugin->name().c_str(), loaded.plugin->abi_version(),
               loaded.source.path.c_str(), loaded.source.reason.c_str());
@@ -46,9 +41,10 @@ void print_table(const PluginLoader::Loaded& loaded, const std::vector<DevicePro
               "recvs", "pci path");
   for (size_t dev = 0; dev < devices.size(); ++dev) {
     const DeviceProperties& device = devices[dev];
+    const std::string kinds = joined(memory_kinds(device), " ");
     std::printf(
         "%3zu  %-16s %7d Mb/s  %-18s %-10s %4.0f us %6d %6d  %s\n", dev, device.name.c_str(), device.speed_mbps,
-        joined(memory_kinds(device)).c_str(), concat(name_of(device.net_device_type), " v", device.net_device_version).c_str(),
+        kinds.empty() ? "-" : kinds.c_str(), concat(name_of(device.net_device_type), " v", device.net_device_version).c_str(),
         static_cast<double>(device.latency_us), device.max_comms, device.max_recvs, device.pci_path.value_or("-").c_str());
   }
   std::printf("\n");

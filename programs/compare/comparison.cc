@@ -70,7 +70,7 @@ Status Comparison::measure_row(const Section& section, Meters& meters, Pattern p
                                std::vector<MeasuredRun>& runs) {
   const bool one_way = pattern == Pattern::kOneWay;
   const auto name_of = [&](size_t i) {
-    return concat(section.title, ", ", section.movers[i].name, ", ", size_text(bytes),
+    return concat(section.title, ", ", section.movers[i].name, ", ", format_bytes(bytes),
                   one_way ? " one way" : " half a round trip");
   };
   const auto each = [&](auto step) -> Status {

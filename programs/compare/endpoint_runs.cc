@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "base/usable_cores.h"
+#include "measure/plain_text.h"
 #include "transfer/pipeline_setup.h"
 
 namespace tcpx {
@@ -105,9 +106,9 @@ EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& s
   // Errors come back as a status; there are too many connections to log each.
   if (!environment_is_set(Variable::kLogLevel)) overrides_[environment_info(Variable::kLogLevel).name] = "off";
   comparison_.note("channels", concat(channels));
-  comparison_.note("bytes of a chunk", size_text(settings_.chunk_bytes));
+  comparison_.note("bytes of a chunk", format_bytes(settings_.chunk_bytes));
   if (settings_.longest_chunk_bytes > settings_.chunk_bytes)
-    comparison_.note("of long transfers", size_text(settings_.longest_chunk_bytes));
+    comparison_.note("of long transfers", format_bytes(settings_.longest_chunk_bytes));
   comparison_.note("local", options_.same_host ? "auto" : "off");
   comparison_.note("memory", comparison_.has_gpu() ? "gpu, and host where the table says so" : "host");
 }
@@ -143,7 +144,7 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
   EndSetup pipeline = best, all = best;
   pipeline.kind = EndSetup::Kind::kPipeline;
   all.peers = options_.peers;
-  const std::string of_ranges = concat("vectors of ranges of ", size_text(ranges)), many = concat(options_.peers, " peers");
+  const std::string of_ranges = concat("vectors of ranges of ", format_bytes(ranges)), many = concat(options_.peers, " peers");
   const RowSetup send = operation(Verb::kSend), write = operation(Verb::kWrite), read = operation(Verb::kRead);
   const RowSetup writev = operation(Verb::kWrite, ranges), readv = operation(Verb::kRead, ranges);
   const RowSetup one_write = operation(Verb::kWrite, 0, 1), one_read = operation(Verb::kRead, 0, 1);

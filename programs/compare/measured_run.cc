@@ -59,7 +59,7 @@ Table make_table(By by, std::string title, const std::string& unit, std::vector<
     for (const auto& [key, value] : line.values) keys.insert(key);
   }
   for (const uint64_t key : keys) {
-    Row row{.name = by_size ? size_text(key) : counted(key, "socket"), .cells = {static_cast<double>(key)}, .verified = true};
+    Row row{.name = by_size ? format_bytes(key) : counted(key, "socket"), .cells = {static_cast<double>(key)}, .verified = true};
     for (const Line& line : lines) {
       const auto found = line.values.find(key);
       Cell& cell = row.cells.emplace_back();
@@ -74,10 +74,6 @@ Table make_table(By by, std::string title, const std::string& unit, std::vector<
 
 std::string counted(uint64_t count, const char* what) {
   return concat(count, " ", what, count == 1 ? "" : "s");
-}
-
-std::string size_text(uint64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
 }
 
 }  // namespace tcpx

@@ -39,7 +39,5 @@ Table make_table(By by, std::string title, const std::string& unit, std::vector<
 
 /// "1 socket", "8 streams"
 std::string counted(uint64_t count, const char* what);
-/// "64 MiB"
-std::string size_text(uint64_t bytes);
 
 }  // namespace tcpx

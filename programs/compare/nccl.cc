@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -14,6 +13,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "base/words.h"
 
 namespace tcpx {
 namespace {
@@ -84,12 +84,6 @@ Result<uint16_t> free_port() {
   return address.port();
 }
 
-std::string joined(const std::vector<uint64_t>& values) {
-  std::string text;
-  for (const uint64_t value : values) text += concat(text.empty() ? "" : ",", value);
-  return text;
-}
-
 using nlohmann::json;
 
 /// Thrown and caught in this file, as what the JSON library throws for anything missing or of another kind.
@@ -101,9 +95,8 @@ void expect(bool good, const char* what) {
 }
 
 uint64_t bytes_of(const std::string& text) {
-  uint64_t bytes = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  expect(error == std::errc() && end == text.data() + text.size() && bytes > 0, "a size is no number");
+  const uint64_t bytes = number_of<uint64_t>(text).value_or(0);
+  expect(bytes > 0, "a size is no number");
   return bytes;
 }
 
@@ -177,9 +170,9 @@ Result<MeasuredRun> run_nccl(const NcclSetting& setting, const NcclOptions& opti
                                     "--gpus",
                                     concat(options.gpus.first, ",", options.gpus.second),
                                     "--sizes",
-                                    joined(options.sizes),
+                                    joined(options.sizes, ","),
                                     "--ping-pong-sizes",
-                                    joined(options.ping_pong_sizes),
+                                    joined(options.ping_pong_sizes, ","),
                                     "--milliseconds",
                                     concat(options.milliseconds)};
   EnvironmentOverrides variables = setting.variables;

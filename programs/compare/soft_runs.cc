@@ -6,8 +6,10 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "base/usable_cores.h"
+#include "base/words.h"
 #include "device/gpu_presence.h"
 #include "measure/message_plan.h"
+#include "measure/plain_text.h"
 #include "measure/resources.h"
 #include "net/soft/wire.h"
 #include "programs/unpack/gpu_description.h"
@@ -28,13 +30,6 @@ template <class Value>
 void sort_once_each(std::vector<Value>& values) {
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
-}
-
-template <class Values, class Text>
-std::string listed(const Values& values, Text text) {
-  std::string list;
-  for (const auto& value : values) list += concat(list.empty() ? "" : ", ", text(value));
-  return list;
 }
 
 /// Overrides that make an end's plugin take that many sockets for a connection; nullopt when it cannot.
@@ -132,11 +127,10 @@ SoftRuns::SoftRuns(SoftRunOptions options, Comparison& comparison) : options_(st
   sort_once_each(options_.memory);
   if (options_.unpack.empty() && comparison_.has_gpu() && options_.memory.back() == MemoryType::kCuda)
     options_.unpack = {"kernel", "d2d", "host"};
-  const auto number = [](uint32_t count) { return concat(count); };
-  comparison_.note("messages", listed(options_.sizes, size_text));
-  comparison_.note("data sockets", listed(options_.sockets, number));
-  if (!options_.without_pipeline) comparison_.note("channels", listed(options_.channels, number));
-  comparison_.note("bytes of a request", size_text(options_.request_bytes));
+  comparison_.note("messages", joined(options_.sizes, ", ", [](uint64_t bytes) { return format_bytes(bytes); }));
+  comparison_.note("data sockets", joined(options_.sockets));
+  if (!options_.without_pipeline) comparison_.note("channels", joined(options_.channels));
+  comparison_.note("bytes of a request", format_bytes(options_.request_bytes));
   comparison_.note("plugin", options_.plugin.empty() ? "linked in" : options_.plugin);
 }
 
@@ -275,7 +269,7 @@ Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(MemoryType memory) {
   std::copy_if(long_chunks_.begin(), long_chunks_.end(), std::back_inserter(fitting), fits);
   if (const size_t left_out = long_chunks_.size() - fitting.size(); left_out > 0) {
     comparison_.note(concat("long transfers, ", name_of(memory)),
-                     concat(left_out, " left out: both ends' memory is to be at most half of ", size_text(*available)));
+                     concat(left_out, " left out: both ends' memory is to be at most half of ", format_bytes(*available)));
   }
   return fitting;
 }
@@ -290,7 +284,7 @@ Status SoftRuns::long_transfers(MemoryType memory) {
   Status status;
   const MeasuredRun run = alone(name_of(memory), {"long", setup}, sizes, {}, status);
   Table table{.title = concat("Long transfers, ", name_of(memory)),
-              .row_heading = concat("chunks of ", size_text(kLongChunkBytes)),
+              .row_heading = concat("chunks of ", format_bytes(kLongChunkBytes)),
               .columns = {{"bytes", "B"}, {"one way", "GB/s"}, {"a chunk", "us"}, {"more memory in core", "KiB"}},
               .rows = {}};
   for (const auto& [bytes, measured] : run.one_way) {
@@ -327,9 +321,9 @@ void SoftRuns::compare_best() {
   std::vector<Line> lines;
   for (const auto& [name, runs] : movers_) lines.push_back({name, by_sockets(runs, options_.sizes.back())});
   const Line in_cache{"raw TCP, in cache", raw_in_cache_},
-      large{concat("raw TCP, ", size_text(raw_message_bytes_)), raw_working_set_};
+      large{concat("raw TCP, ", format_bytes(raw_message_bytes_)), raw_working_set_};
   lines.insert(lines.end(), {in_cache, large});
-  const std::string heading = concat(size_text(options_.sizes.back()), " over");
+  const std::string heading = concat(format_bytes(options_.sizes.back()), " over");
   for (const Show show : {Show::kSummary, Show::kPerCoreSecond}) {
     const bool rates = show == Show::kSummary;
     Table table = make_table(By::kSockets, rates ? "One way by data sockets" : "Per core-second by data sockets",

@@ -20,9 +20,9 @@
 #include "measure/report.h"
 #include "programs/mesh/mesh_report.h"
 #include "programs/mesh/mesh_rounds.h"
-#include "programs/mesh/pair_meter.h"
 #include "programs/mesh/rendezvous.h"
 #include "programs/perf/parts.h"
+#include "programs/perf/perf_end.h"
 #include "programs/program.h"
 
 namespace tcpx {
@@ -42,14 +42,12 @@ struct MeshProgramOptions {
 };
 
 constexpr Duration kProgressEvery = std::chrono::seconds(5);
+/// In each direction.
+constexpr uint64_t kMostPairBytes = 0x7ffff000;
 
 std::string machine_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-std::string bytes_text(size_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
 }
 
 /// One rank, with what its parts share.
@@ -91,21 +89,37 @@ class MeshRank {
                                                              : "stand-in memory",
                     .version = TCPX_VERSION,
                     .port = server_->port(),
-                    .options = {{"size", bytes_text(pair_.sizes.max_bytes)},
+                    .options = {{"size", format_bytes(pair_.sizes.max_bytes)},
                                 {"iters", concat(pair_.iterations)},
                                 {"memory", cuda ? "cuda" : "host"}}};
     return Status::ok();
   }
 
-  MeshLimits limits() const { return {.step = pair_.timeout, .round = pair_limit(pair_) + 2 * pair_.timeout}; }
+  /// Of each transfer of a pair there is a copy to make, to move and to compare, at 50 MB/s at least.
+  MeshLimits limits() const {
+    const uint64_t bytes = pair_.sizes.max_bytes * pair_.iterations;
+    return {.step = pair_.timeout, .round = 12 * pair_.timeout + 5 * std::chrono::milliseconds(bytes / 50'000)};
+  }
+
+  /// A MeasurePair (programs/mesh/mesh_rounds.h): one size of test_tcpx_perf, over a connection made for that pair.
+  Result<PairResult> measure(BootstrapChannel& peer, bool sends, const std::function<Status()>& start) {
+    perf::PerfOptions options = pair_;  // the receiver's become the sender's
+    perf::PerfOutput output(options, true);
+    perf::PerfEnd end({options, !sends, gpu_, *endpoint_, stop_, &devices_, start}, output);
+    TCPX_RETURN_IF_ERROR(end.prepare());
+    TCPX_RETURN_IF_ERROR(end.run(peer));
+    TCPX_RETURN_IF_ERROR(output.verdict());
+    const perf::PerfRow& row = output.rows().front();
+    return PairResult{row.gb_per_second, row.verified};
+  }
 
   /// Joins the mesh and serves it to its end.
   Status serve(uint16_t port) {
     TCPX_ASSIGN_OR_RETURN(auto leader, join_mesh(host(), port, description_, Deadline::after(options_.pair.timeout), &stop_));
-    const auto measure = [this](BootstrapChannel& peer, bool sends, const std::function<Status()>& start) {
-      return measure_pair({pair_, false, gpu_, *endpoint_, stop_, &devices_}, peer, sends, start);
+    const auto pair = [this](BootstrapChannel& peer, bool sends, const std::function<Status()>& start) {
+      return measure(peer, sends, start);
     };
-    const Status served = serve_rounds(leader, *server_, self_.rank, limits(), measure, &stop_);
+    const Status served = serve_rounds(leader, *server_, self_.rank, limits(), pair, &stop_);
     return leader.finish(served, Deadline::after(options_.pair.timeout));
   }
 

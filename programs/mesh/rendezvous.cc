@@ -8,6 +8,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/words.h"
 
 namespace tcpx::mesh {
 namespace {
@@ -86,15 +87,12 @@ Status check_addresses(const std::vector<Member>& members) {
 }
 
 Status missing_ranks(const Places& places, const Status& why) {
-  std::string missing;
-  size_t count = 0;
+  std::vector<size_t> missing;
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    if (places[rank]) continue;
-    ++count;
-    missing += concat(missing.empty() ? "" : ", ", rank);
+    if (!places[rank]) missing.push_back(rank);
   }
   return {why.code(), "gather ranks",
-          concat(count == 1 ? "rank " : "ranks ", missing, " of ", places.size(), " did not come (", why.detail(), ")")};
+          concat(missing.size() == 1 ? "rank " : "ranks ", joined(missing), " of ", places.size(), " did not come (", why.detail(), ")")};
 }
 
 /// Takes in one member after the other. @return an error that ends the gathering

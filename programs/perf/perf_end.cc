@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "device/gpu_pattern.h"
 #include "device/unpacker_factory.h"
 #include "measure/parameter_reader.h"
@@ -28,16 +29,6 @@ static_assert(std::max(kSlotsOnGpu, kSlotsOnHost) <= INT_MAX, "a plugin of versi
 
 // Moving, filling and comparing go at this rate at least.
 constexpr uint64_t kSlowestBytesPerMs = 50'000;
-
-std::vector<std::string> words_of(std::string_view list) {
-  std::vector<std::string> words;
-  while (!list.empty()) {
-    const size_t comma = list.find(',');
-    words.emplace_back(list.substr(0, comma));
-    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
-  }
-  return words;
-}
 
 }  // namespace
 
@@ -159,13 +150,13 @@ Result<uint64_t> PerfEnd::room_per_direction() const {
 Status PerfEnd::hear_request(BootstrapChannel& channel) {
   TCPX_ASSIGN_OR_RETURN(const auto request, channel.receive_parameters(place_.deadline()));
   TCPX_ASSIGN_OR_RETURN(const std::string overruled, take_request(request, options_));
-  if (!overruled.empty()) output_.line(concat("# the client decides: ", overruled));
+  if (!overruled.empty()) say(concat("the client decides: ", overruled));
   return is_pipeline() ? make_pipeline() : Status::ok();
 }
 
 Status PerfEnd::agree(BootstrapChannel& channel) {
   if (options_.memory == MemoryType::kCuda && !place_.machine.memory->has_gpu()) {
-    output_.line("# no GPU on this machine: host memory stands in for GPU memory");
+    say("no GPU on this machine: host memory stands in for GPU memory");
   }
   TCPX_ASSIGN_OR_RETURN(largest_, room_per_direction());
   slot_room_ = std::min(largest_, place_.on_gpu() ? kSlotsOnGpu : kSlotsOnHost);
@@ -173,14 +164,12 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
   const uint64_t most = std::max(options_.iterations, options_.warm_up);
   if (options_.duration <= Duration::zero())
     slot_room_ = std::min(slot_room_, (most + 1) * slot_stride(options_.sizes.max_bytes));
-  std::string nics;
-  for (const std::string& nic : nics_) nics += concat(nics.empty() ? "" : ",", nic);
   Parameters mine = {{"longest chunk bytes", std::to_string(longest_chunk_bytes())},
                      {"room", std::to_string(largest_)},
                      {"slot room", std::to_string(slot_room_)},
                      {"gpu", std::to_string(place_.gpu)},
                      {"verified", verified() ? "yes" : "no"},
-                     {"nics", nics},
+                     {"nics", joined(nics_, ",")},
                      {"unpack", unpacker()},
                      {"about", describe()}};
   add_protocol(mine);
@@ -217,7 +206,7 @@ Status PerfEnd::take_peer(const Parameters& theirs) {
            .server = is_server() ? describe() : about,
            .client = is_server() ? about : describe(),
            .unpack = is_server() ? unpacker() : unpack_there,
-           .nics = is_server() ? nics_ : words_of(nics),
+           .nics = is_server() ? nics_ : split(nics, ","),
            .channels = channels(),
            .longest_chunk_bytes = std::min(longest_chunk_bytes(), longest_chunk),
            .verified = verified() && verified_there};

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "measure/ends/pipeline.h"
 #include "programs/perf/perf_output.h"
-#include "wire/bootstrap_channel.h"
+#include "programs/roles.h"
 #include "transfer/local_machine.h"
+#include "wire/bootstrap_channel.h"
 
 namespace tcpx::perf {
 
@@ -32,14 +34,14 @@ struct EndPlace {
 };
 
 /// One thread.
-class PerfEnd {
+class PerfEnd final : public programs::ProgramEnd {
  public:
   PerfEnd(const EndPlace& place, PerfOutput& output) : place_(place), options_(place.options), output_(output) {}
 
-  /// Preparation that needs nothing of the peer. An end that fails here still tells its peer so (BootstrapChannel::finish).
-  Status prepare();
-  /// Agrees with the peer on what is measured, connects, measures every size, closes. The channel must not be moved any more.
-  Status run(BootstrapChannel& channel);
+  Status prepare() override;
+  void say(const std::string& text) override { output_.line(concat("# ", text)); }
+  /// Agrees with the peer on what is measured, connects, measures every size, closes.
+  Status run(BootstrapChannel& channel) override;
 
  private:
   struct NextRound {

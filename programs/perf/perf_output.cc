@@ -63,8 +63,7 @@ void PerfOutput::begin(const TableHead& head) {
 void PerfOutput::progress(uint64_t bytes, bool timed, uint64_t done, uint64_t busy_ns) {
   if (quiet_) return;
   const std::string of = options_.duration > Duration::zero() ? "" : concat("/", options_.iterations);
-  progress_.show(concat("  ", format_bytes(static_cast<double>(bytes)), "  ",
-                        timed ? concat(done, of) : concat("warming up, ", done), "  ",
+  progress_.show(concat("  ", format_bytes(bytes), "  ", timed ? concat(done, of) : concat("warming up, ", done), "  ",
                         format_fixed(gb_per_second(bytes * done, busy_ns), 2), " GB/s"));
 }
 

@@ -6,8 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <functional>
-#include <new>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -18,16 +17,17 @@
 #include "programs/perf/perf_end.h"
 #include "programs/perf/perf_output.h"
 #include "programs/program.h"
+#include "programs/roles.h"
 #include "transfer/bootstrap.h"
 
 namespace tcpx::perf {
 namespace {
 
+using programs::ProgramEnd;
+
 // Time the server process of a loopback run may take to end, once both ends have exchanged their results, and when they could
 // not: then it hangs, most likely, and is killed.
 constexpr Duration kServerEnds = std::chrono::seconds(10);
-// Time an end that failed gives the other to learn of it. The way to it may be what failed.
-constexpr Duration kFarewellAfterFailure = std::chrono::seconds(1);
 constexpr Duration kSilentServerEnds = std::chrono::seconds(2);
 
 /// Both ends of a loopback run talk over a pair of connected sockets in place of a port.
@@ -80,12 +80,12 @@ class Program {
   }
 
   Status run_role() {
-    if (is_child()) return run_end([&] { return loopback_channel(*options_.loopback_descriptor, stop_); }, true);
+    if (is_child()) return run_end([&](ProgramEnd&) { return loopback_channel(*options_.loopback_descriptor, stop_); }, true);
     switch (options_.role) {
       case PerfRole::kServer:
         return serve();
       case PerfRole::kClient:
-        return run_end([&] { return bootstrap_connect(options_.host, options_.port, deadline(), &stop_); }, false);
+        return run_end([&](ProgramEnd&) { return bootstrap_connect(options_.host, options_.port, deadline(), &stop_); }, false);
       case PerfRole::kLoopback:
         return run_loopback();
     }
@@ -94,8 +94,8 @@ class Program {
 
   Status serve() {
     TCPX_ASSIGN_OR_RETURN(auto server, BootstrapServer::create({.port = options_.port, .host = "", .stop = &stop_}));
-    const auto meet = [&] {
-      output_.line(concat("# waiting for a client on port ", server->port()));
+    const auto meet = [&](ProgramEnd& end) {
+      end.say(concat("waiting for a client on port ", server->port()));
       return server->accept(deadline());
     };
     return run_end(meet, true);
@@ -108,7 +108,8 @@ class Program {
     words.push_back(concat(kLoopbackOption, "="));
     UniqueFd socket;
     TCPX_ASSIGN_OR_RETURN(Child server, Child::start_connected(std::move(words), {}, SOCK_STREAM | SOCK_NONBLOCK, socket));
-    const Status status = run_end([&] { return Result<BootstrapChannel>(channel_over(std::move(socket), stop_)); }, false);
+    const Status status =
+        run_end([&](ProgramEnd&) { return Result<BootstrapChannel>(channel_over(std::move(socket), stop_)); }, false);
     const std::optional<int> code = server.wait_until(Deadline::after(status.is_ok() ? kServerEnds : kSilentServerEnds));
     // The exit of the process says more than the end of the channel. 0 and 1 are its verdict, which the channel has told already.
     if ((code && *code <= 1) || !(status.is_ok() || status.code() == Code::kPeerGone)) return status;
@@ -118,25 +119,10 @@ class Program {
   }
 
   /// @param meet waits for the other end
-  Status run_end(const std::function<Result<BootstrapChannel>()>& meet, bool is_server) {
-    std::optional<PerfEnd> end(std::in_place, EndPlace{options_, is_server, gpu_, machine_, stop_}, output_);
-    Status mine = with_room([&] { return end->prepare(); });
-    // No client may ever come. Everybody else has a peer who waits to be told.
-    if (!mine.is_ok() && options_.role == PerfRole::kServer) return mine;
-    Result<BootstrapChannel> channel = meet();
-    if (!channel.is_ok()) return mine.is_ok() ? channel.status() : mine;
-    if (mine.is_ok()) mine = with_room([&] { return end->run(*channel); });
-    end.reset();
-    // Each end tells the other how it went and leaves only after it has heard the same from it.
-    return channel->finish(mine, mine.is_ok() ? deadline() : deadline().earlier(Deadline::after(kFarewellAfterFailure)));
-  }
-
-  static Status with_room(const std::function<Status()>& step) {
-    try {
-      return step();
-    } catch (const std::bad_alloc&) {
-      return {Code::kSystem, "allocate memory", "no room"};
-    }
+  Status run_end(const programs::Meet& meet, bool is_server) {
+    auto end = std::make_unique<PerfEnd>(EndPlace{options_, is_server, gpu_, machine_, stop_}, output_);
+    // To a server no client may ever come. Everybody else has a peer who waits to be told.
+    return programs::run_end(std::move(end), options_.role != PerfRole::kServer, options_.timeout, meet);
   }
 
   PerfOptions options_;  // a server's become those of its client

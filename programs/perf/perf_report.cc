@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "measure/end.h"
 #include "measure/plain_text.h"
 
@@ -50,12 +51,6 @@ Cell tail(const std::optional<double>& us) {
   return us ? Cell(*us) : Cell();
 }
 
-std::string join(const std::vector<std::string>& words, std::string_view separator) {
-  std::string text;
-  for (const std::string& word : words) text.append(text.empty() ? std::string_view() : separator).append(word);
-  return text;
-}
-
 std::string what_is_sent(Pattern mode) {
   switch (mode) {
     case Pattern::kOneWay:
@@ -79,11 +74,11 @@ std::string over_what(const TableHead& head) {
     case Layer::kPlugin:
       return concat("layer plugin: one comm, requests", chunks, "; times are averages of a round");
     case Layer::kPipeline:
-      return concat(
-          head.channels, head.channels == 1 ? " channel" : " channels", " over ", join(head.nics, ", "), "; chunks", chunks,
-          head.longest_chunk_bytes > head.asked.pipeline.chunk_bytes ? concat(", of long transfers ", head.longest_chunk_bytes)
-                                                                     : "",
-          ", tag=", kMeasuredTag, " and up");
+      return concat(head.channels, head.channels == 1 ? " channel" : " channels", " over ", joined(head.nics), "; chunks", chunks,
+                    head.longest_chunk_bytes > head.asked.pipeline.chunk_bytes
+                        ? concat(", of long transfers ", head.longest_chunk_bytes)
+                        : "",
+                    ", tag=", kMeasuredTag, " and up");
     case Layer::kEndpoint:
       return "layer endpoint: sends and receives; times are averages of a round";
   }
@@ -115,7 +110,7 @@ std::string head_lines(const TableHead& head) {
 
 std::string last_line(const PerfRow& row) {
   return concat("[PERF] Avg: ", format_fixed(row.average_us / 1e3, 3), " ms, BW: ", format_fixed(row.gb_per_second, 2), " GB/s (",
-                format_bytes(static_cast<double>(row.bytes)), ", the last size", row.verified ? "" : ", unverified", ")");
+                format_bytes(row.bytes), ", the last size", row.verified ? "" : ", unverified", ")");
 }
 
 Report make_perf_report(const TableHead& head) {

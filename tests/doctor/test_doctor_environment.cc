@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "doctor/environment.h"
-#include "doctor/words.h"
 #include "tests/support/doctor_fixture.h"
 
 namespace tcpx::doctor {

@@ -146,18 +146,17 @@ class DoctorNicFacts : public ::testing::Test {
     here_.directory(folder + "/queues/rx-0").directory(folder + "/queues/rx-1").directory(folder + "/queues/tx-0");
     here_.link(folder + "/device", device).link(device + "/driver", "/sys/bus/pci/drivers/" + driver);
     here_.file(device + "/numa_node", "0");
-    addresses_.push_back(
-        {.name = name, .address = resolve(address, 0)->front(), .up = true, .loopback = false, .link_local = false});
+    interfaces_.push_back({.name = name, .up = true, .addresses = {{resolve(address, 0)->front(), 24}}});
   }
   std::vector<std::string> data() {
     std::vector<std::string> names;
-    for (const Nic& nic : nic_facts(here_.machine(), addresses_).data) names.push_back(nic.name);
+    for (const Nic& nic : nic_facts(here_.machine(), interfaces_).data) names.push_back(nic.name);
     return names;
   }
   using Names = std::vector<std::string>;
 
   MadeUpMachine here_;
-  std::vector<soft::InterfaceAddress> addresses_;
+  std::vector<NetworkInterface> interfaces_;
 };
 
 TEST_F(DoctorNicFacts, AreReadFromTheTree) {
@@ -167,7 +166,7 @@ TEST_F(DoctorNicFacts, AreReadFromTheTree) {
   here_.pci_device("/sys/devices/pci0000:80/0000:84:00.0", "0x10de", "0x030200");
   here_.pci_device(bridge + "/0000:07:00.0", "0x10de", "0x020700");  // NVIDIA's, and no GPU
   here_.pci_device(bridge + "/0000:08:00.0", "0x1af4", "0x030000");  // the console's
-  const NicFacts facts = nic_facts(here_.machine(), addresses_);
+  const NicFacts facts = nic_facts(here_.machine(), interfaces_);
   ASSERT_EQ(facts.data.size(), 1u);
   const Nic& nic = facts.data[0];
   EXPECT_EQ(facts.gpus, 2u);
@@ -184,36 +183,32 @@ TEST_F(DoctorNicFacts, AreReadFromTheTree) {
 TEST_F(DoctorNicFacts, A5_TheVendorsTrapsAreLookedFor) {
   here_.file("/sys/devices/system/node/node0/cpulist", "0-51,104-155");
   add_nic("eth1", "/sys/devices/pci0000:00/0000:06:00.0", "gve", "10.0.1.2");
-  EXPECT_FALSE(nic_facts(here_.machine(), addresses_).data[0].cores_trap.has_value());
+  EXPECT_FALSE(nic_facts(here_.machine(), interfaces_).data[0].cores_trap.has_value());
   here_.file("/sys/devices/pci0000:00/0000:06:00.0/numa_node", "1");
-  EXPECT_TRUE(nic_facts(here_.machine(), addresses_).data[0].cores_trap.has_value());
+  EXPECT_TRUE(nic_facts(here_.machine(), interfaces_).data[0].cores_trap.has_value());
   here_.file("/sys/devices/system/node/node1/cpulist", "7");
   here_.variable("NCCL_GPUDIRECTTCPX_TX_BINDINGS", "eth1:7-7").variable("NCCL_GPUDIRECTTCPX_RX_BINDINGS", "eth1:7-7");
-  EXPECT_FALSE(nic_facts(here_.machine(), addresses_).data[0].cores_trap.has_value());
+  EXPECT_FALSE(nic_facts(here_.machine(), interfaces_).data[0].cores_trap.has_value());
 }
 
 TEST_F(DoctorNicFacts, TheInterfacesForDataAreThoseOfThePath) {
   add_nic("eth0", "/sys/devices/pci0000:00/0000:05:00.0", "gve", "10.0.0.2");
   add_nic("eth1", "/sys/devices/pci0000:00/0000:06:00.0", "gve", "10.0.1.2");
   add_nic("ens7", "/sys/devices/pci0000:00/0000:07:00.0", "e1000", "10.0.7.2");
-  addresses_.back().up = false;
+  interfaces_.back().up = false;
   here_.file("/proc/net/route", "Iface\tDestination\tGateway\neth0\t00000000\t0100000A\neth1\t0001000A\t0");
   EXPECT_EQ(data(), (Names{"eth0", "eth1"}));
   here_.directory("/run/tcpx");
   EXPECT_EQ(data(), Names{"eth1"});
-  EXPECT_EQ(nic_facts(here_.machine(), addresses_).others, (Names{"ens7", "eth0 (default route)"}));
+  EXPECT_EQ(nic_facts(here_.machine(), interfaces_).others, (Names{"ens7", "eth0 (default route)"}));
   here_.variable(kIfname, "ens7,eth1");  // up or not
   EXPECT_EQ(data(), (Names{"ens7", "eth1"}));
 }
 
 TEST_F(DoctorNicFacts, ABridgeOfContainersIsNoDataNicUnlessSomebodyNamesIt) {
   here_.directory("/sys/class/net/docker0/bridge");
-  addresses_.push_back({.name = "docker0",
-                        .address = resolve("172.17.0.1", 0)->front(),
-                        .up = true,
-                        .loopback = false,
-                        .link_local = false,
-                        .kind = {"bridge", Reach::kHere}});
+  interfaces_.push_back(
+      {.name = "docker0", .up = true, .addresses = {{resolve("172.17.0.1", 0)->front(), 16}}, .kind = {"bridge", Reach::kHere}});
   EXPECT_EQ(std::ranges::count(data(), "docker0"), 0);
   here_.variable(kIfname, "docker0");
   EXPECT_EQ(data(), Names{"docker0"});

@@ -9,13 +9,15 @@
 #include <string_view>
 #include <vector>
 
-namespace tcpx::doctor {
+#include "base/text.h"
 
-/// "eth1, eth2". @param text_of what is written of each part: a member or a function
+namespace tcpx {
+
+/// "eth1, eth2". @param text_of what is written of each part: a member or a function; itself without one
 template <class Parts, class Text = std::identity>
 std::string joined(const Parts& parts, std::string_view between = ", ", Text text_of = {}) {
   std::string out;
-  for (const auto& part : parts) (out += out.empty() ? "" : between) += std::invoke(text_of, part);
+  for (const auto& part : parts) out += concat(out.empty() ? "" : between, std::invoke(text_of, part));
   return out;
 }
 
@@ -36,12 +38,12 @@ inline std::vector<std::string> split(std::string_view text, std::string_view se
   return parts;
 }
 
-/// nullopt when `text` is anything but one number of this type.
-template <class Number = int64_t>
-std::optional<Number> number_of(std::string_view text, int base = 10) {
+/// nullopt when `text` is anything but one number of this type. @param base of an integer; none for 10
+template <class Number = int64_t, class... Base>
+std::optional<Number> number_of(std::string_view text, Base... base) {
   Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base...);
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-}  // namespace tcpx::doctor
+}  // namespace tcpx
