@@ -77,4 +77,7 @@ function(tcpx_add_layer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC tcpx_build_flags ${ARG_LINK})
+  if(TCPX_FUZZ)  # which branches an input takes; the address checker's runtime has the counters of programs that are no fuzzers
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()

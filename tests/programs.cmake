@@ -139,7 +139,7 @@ tcpx_add_netns_test(two_clusters ${_netns}/two_clusters.sh)
 tcpx_add_netns_test(nic_down ${_netns}/nic_down.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf)
 if(NOT TCPX_SANITIZE)  # it compares rates
   tcpx_add_netns_test(shares ${_netns}/shares.sh ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf)
-  set_tests_properties(netns.shares PROPERTIES RUN_SERIAL TRUE)
+  set_tests_properties(netns.shares PROPERTIES PROCESSORS 2 COST 30)  # beside one other, and it waits for its slow NICs most of the time
 endif()
 tcpx_add_netns_test(transfer ${_netns}/transfer.sh $<TARGET_FILE:test_tcpx_transfer>)
 add_executable(netns_meet ${CMAKE_CURRENT_SOURCE_DIR}/netns/meet.cc)
@@ -151,10 +151,9 @@ tcpx_add_netns_test(bridges ${_netns}/bridges.sh $<TARGET_FILE:test_tcpx_transfe
 tcpx_add_netns_test(away ${_netns}/away.sh $<TARGET_FILE:test_tcpx_transfer>)
 # Where there is no Python package it is skipped. It takes a minute, and longer where much else goes on.
 tcpx_add_netns_test(matrix env BUILD=${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/scripts/network_matrix.sh --quick)
-set_tests_properties(netns.matrix PROPERTIES TIMEOUT 300)
+set_tests_properties(netns.matrix PROPERTIES TIMEOUT 300 COST 30)
 tcpx_add_netns_test(fairness env BUILD=${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/scripts/network_matrix.sh --fairness --streams 1
                     --stream-seconds 0.3)
-set_tests_properties(netns.matrix netns.fairness PROPERTIES RUN_SERIAL TRUE)  # they measure
 tcpx_add_run(netns.usage_no_command host ${_exit} 2 "which command" ${_netns}/cluster.sh)
 tcpx_add_run(netns.usage_no_such_host host ${_exit} 2 "no host .c.:" ${_netns}/cluster.sh nic-down c 1)
 tcpx_add_run(netns.usage_no_such_rail host ${_exit} 2 "no rail .5.:" ${_netns}/cluster.sh nic-up a 5)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzzer that was built, each for SECONDS, and fails on a finding. The preset `fuzz` builds them.
+# Runs every fuzzer that was built, each for SECONDS, and fails on a finding. The preset `asan-ubsan` builds them.
 # usage: tests/fuzz/run_fuzzers.sh SECONDS [BUILD_DIR]
 # Memory and input size are bounded. New inputs are not kept; an input that breaks something stays in BUILD_DIR/fuzz-findings.
 set -u
@@ -11,7 +11,7 @@ case $seconds in
     ;;
 esac
 here=$(cd "$(dirname "$0")" && pwd)
-build=${2:-$here/../../build/fuzz}
+build=${2:-$here/../../build/asan-ubsan}
 findings=$build/fuzz-findings
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -37,7 +37,7 @@ for program in "$build"/tests/fuzz/fuzz_*; do
   fi
 done
 if [ "$ran" -eq 0 ]; then
-  echo "fuzz: no fuzzer in $build/tests/fuzz; build the preset fuzz first" >&2
+  echo "fuzz: no fuzzer in $build/tests/fuzz; build the preset asan-ubsan first" >&2
   exit 1
 fi
 [ "$failed" -eq 0 ]

@@ -34,7 +34,7 @@ struct EndpointSetup {
 };
 /// Letters and digits, for the names of cases.
 std::string name_of(const EndpointSetup& setup);
-/// All setups that a suite of bodies runs over.
+/// All setups that a suite of bodies runs over. Under a checker, which slows everything down: fewer.
 std::vector<EndpointSetup> all_setups();
 /// Those with a plugin that is linked in, for bodies that do not depend on one.
 std::vector<EndpointSetup> few_setups();
