@@ -233,21 +233,18 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   TCPX_RETURN_IF_ERROR(opening_->hear(channel, connector_ ? identities.channels : identities.peer_channels, deadline_));
   TCPX_RETURN_IF_ERROR(meet(channel, identities.there));
   parts_.eager = identities.eager && parts_.host == nullptr;
-  parts_.stream = std::make_unique<ControlStream>();
   const HandshakeWait wait{.deadline = deadline_, .peer = &channel, .stop = channel.stop()};
-  auto opened = opening_->finish(wait, {.send = parts_.stream->link_to(false),
-                                        .recv = parts_.stream->link_to(true),
+  auto opened = opening_->finish(wait, {.send = channel.stream().link_to(false),
+                                        .recv = channel.stream().link_to(true),
                                         .sender_places = parts_.eager});
   // A peer that gives up closes its comms. The plugin may notice that before the peer's reason has come over the channel.
   if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline_);
   parts_.send = std::move(opened->send);
   parts_.recv = std::move(opened->recv);
-  if (parts_.host == nullptr) {
-    TCPX_ASSIGN_OR_RETURN(auto handed_over, channel.hand_over());
-    parts_.stream->attach(std::move(handed_over.socket), handed_over.begun);
-  } else {
-    // Two ends that share memory no longer need the TCP connection once both are done.
-    TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+  // Two ends that share memory no longer need the TCP connection once both are done.
+  if (parts_.host != nullptr) TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+  TCPX_ASSIGN_OR_RETURN(parts_.stream, channel.hand_over());
+  if (parts_.host != nullptr) {
     const SharedArea& area = parts_.host->area;
     parts_.stream->attach(
         std::make_unique<SharedStream>(area.ring(area.first()), area.ring(!area.first()), parts_.host->socket));

@@ -45,18 +45,18 @@ Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devi
   if (connecting) connects = connecting_end(plugin, devices, nics, std::move(*connecting), wait);
   if (accepting) accepts = accepting_end(plugin, devices, nics, std::move(*accepting), wait);
   PairedHalves paired;
-  struct Way {
+  struct Pending {
     PairingEnd* end;
     std::vector<PairedChannel>* standing;
   };
-  std::vector<Way> ways;  // the halves that are not over
-  if (connects) ways.push_back({connects.get(), &paired.sending});
-  if (accepts) ways.insert(order.accepts_first ? ways.begin() : ways.end(), {accepts.get(), &paired.receiving});
+  std::vector<Pending> pending;  // the halves that are not over
+  if (connects) pending.push_back({connects.get(), &paired.sending});
+  if (accepts) pending.insert(order.accepts_first ? pending.begin() : pending.end(), {accepts.get(), &paired.receiving});
 
   // Messages that come when no half expects one any more belong to later steps, and stay in the channel.
   const auto hear = [&]() -> Status {
-    const auto listens = [](const Way& way) { return way.end->listens(); };
-    while (std::any_of(ways.begin(), ways.end(), listens) && wait.peer->next_message()) {
+    const auto listens = [](const Pending& half) { return half.end->listens(); };
+    while (std::any_of(pending.begin(), pending.end(), listens) && wait.peer->next_message()) {
       if (*wait.peer->next_message() == FrameType::kHandles && connects) {
         if (connects->round_is_over()) return Status::ok();  // the handles belong to the next round
         TCPX_RETURN_IF_ERROR(connects->take_handles());
@@ -71,18 +71,18 @@ Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devi
   };
   const auto done = until_answer(wait, kPair, [&]() -> Result<std::optional<bool>> {
     TCPX_RETURN_IF_ERROR(hear());
-    for (auto way = ways.begin(); way != ways.end();) {
-      TCPX_ASSIGN_OR_RETURN(const bool over, way->end->advance());
+    for (auto half = pending.begin(); half != pending.end();) {
+      TCPX_ASSIGN_OR_RETURN(const bool over, half->end->advance());
       if (over) {
-        TCPX_ASSIGN_OR_RETURN(*way->standing, way->end->take());
-        way = ways.erase(way);
+        TCPX_ASSIGN_OR_RETURN(*half->standing, half->end->take());
+        half = pending.erase(half);
       } else if (order.in_turn || plugin.steers_flows()) {
         break;
       } else {
-        ++way;
+        ++half;
       }
     }
-    return ways.empty() ? std::optional(true) : std::nullopt;
+    return pending.empty() ? std::optional(true) : std::nullopt;
   });
   if (!done.is_ok()) return done.status();
   return paired;

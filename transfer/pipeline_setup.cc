@@ -94,7 +94,8 @@ Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts,
   const std::string peer_nic = wait.peer->interface();
   if (!peer_nic.empty()) interfaces.insert(peer_nic);
   const bool shares_channel = link == nullptr;
-  PipelineLinks links{.peer = shares_channel ? wait.peer->open_flow() : std::move(link),
+  const bool receives = parts.front().comm.direction() == Direction::kRecv;
+  PipelineLinks links{.peer = shares_channel ? wait.peer->link_to(receives) : std::move(link),
                       .peer_nic = peer_nic,
                       .link_is_down = [watch, interfaces = std::move(interfaces)](const std::string& nic) {
                         return interfaces.contains(nic) && watch->state(nic) != LinkState::kUp;

@@ -90,7 +90,7 @@ class PipelineOpening {
   /// Connects and accepts the channels, and makes the pipelines. Both halves watch the devices' network interfaces: a channel
   /// fails when its interface goes down.
   /// @param wait `peer` must be set
-  /// @param links the links over which the pipelines send grants and failure reports, of the same kind at both ends. Null: a flow
+  /// @param links the links over which the pipelines send grants and failure reports, of the same kind at both ends. Null: links
   /// of `wait.peer`, which then must outlive the pipeline and be used by the thread that drives it. From the moment the pipelines
   /// are open, both ends must take the messages that come over the links.
   /// @return kTimeout; the peer's or the plugin's error, which names the NICs when no channel can be connected

@@ -4,9 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/socket_io.h"
@@ -19,12 +17,6 @@ namespace {
 // Most frames that a peer can be ahead of this end. No use of the channel needs more, and it bounds what a peer can make us
 // store.
 constexpr size_t kMaxInbox = 8;
-// Most frames read in one call, so that a peer that never stops sending holds up no deadline.
-constexpr int kMaxFramesPerLook = 256;
-// Most bytes of peer messages that wait for the socket. Windows keep the messages for a peer that does not read far below this.
-constexpr size_t kMaxOutgoingBytes = 1u << 20;
-// Most reads before this end closes: with unread data the close would reset the connection, and the last message could be lost.
-constexpr int kMaxReadsOfALeaver = 16;
 // Time that a stopped end still waits for the peer's result: long for a live peer, short for a user who pressed Ctrl-C.
 constexpr Duration kFarewellAfterStop = std::chrono::seconds(1);
 
@@ -51,19 +43,22 @@ Result<bool> read_frame_part(int fd, FrameAssembler& assembler) {
   return true;
 }
 
-class BootstrapChannel::Flow final : public PeerLink {
+class BootstrapChannel::Link final : public PeerLink {
  public:
-  Flow(BootstrapChannel& channel, uint64_t number) : channel_(channel), number_(number) {}
-  ~Flow() override { deliver_to(nullptr); }
+  Link(BootstrapChannel& channel, bool to_sender)
+      : channel_(channel), link_(channel.stream_->link_to(to_sender)), sink_(channel.sinks_[to_sender ? 0 : 1]) {}
+  ~Link() override { deliver_to(nullptr); }
 
   void deliver_to(PeerMessageSink* sink) override {
-    if (sink == nullptr) {
-      channel_.sinks_.erase(number_);
-    } else {
-      channel_.sinks_[number_] = sink;
-    }
+    if (sink != nullptr || sink_ == mine_) sink_ = sink;
+    mine_ = sink;
   }
-  Status post(PeerMessage type, std::span<const std::byte> payload) override { return channel_.post(number_, type, payload); }
+  Status post(PeerMessage type, std::span<const std::byte> payload) override {
+    TCPX_RETURN_IF_ERROR(channel_.verdict());
+    TCPX_RETURN_IF_ERROR(channel_.broken_);
+    if (Status status = link_->post(type, payload); !status.is_ok()) return channel_.stick(std::move(status));
+    return channel_.flush();
+  }
   Result<bool> pump() override {
     TCPX_RETURN_IF_ERROR(channel_.flush());
     const Status status = channel_.peer_status();
@@ -74,12 +69,16 @@ class BootstrapChannel::Flow final : public PeerLink {
 
  private:
   BootstrapChannel& channel_;
-  const uint64_t number_;
+  const std::unique_ptr<PeerLink> link_;
+  PeerMessageSink*& sink_;  // of this end's half; the next pipeline's once there is one
+  PeerMessageSink* mine_ = nullptr;
 };
 
 BootstrapChannel::BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build,
                                    const std::atomic<bool>* stop, std::optional<Frame> first)
-    : socket_(std::move(socket)), peer_(peer), peer_build_(std::move(peer_build)), stop_(stop) {
+    : stream_(std::make_unique<ControlStream>()), peer_(peer), peer_build_(std::move(peer_build)), stop_(stop) {
+  stream_->attach(std::move(socket));
+  stream_->set_last_words(true);
   if (first) inbox_.push_back(std::move(*first));
 }
 
@@ -94,15 +93,10 @@ Status BootstrapChannel::stick(Status status) {
   return broken_;
 }
 
-// True when the next frame is not of the set-up and is no message for a flow.
-bool BootstrapChannel::peer_has_gone_on() const {
-  return assembler_.ends_set_up() && (next_flow_ == 0 || assembler_.type() != FrameType::kLane);
-}
-
 // The error for a call that expected the channel to go on when the peer has sent its last frame; ok when it has not.
 Status BootstrapChannel::verdict() const {
   // The error waits until all frames that came before have been taken.
-  if (peer_has_gone_on() && inbox_.empty())
+  if (peer_has_gone_on_ && inbox_.empty())
     return Status(Code::kProtocol, "bootstrap", "for the peer the connection is set up, for this end it is not");
   if (!peer_final_) return Status::ok();
   if (!peer_final_->is_ok()) return *peer_final_;
@@ -111,92 +105,69 @@ Status BootstrapChannel::verdict() const {
 
 // Reads what has arrived, so that a finish frame is seen even while no call has taken the frames before it.
 Status BootstrapChannel::read_available() {
-  const auto may_read = [&] { return broken_.is_ok() && !peer_final_ && !peer_has_gone_on() && inbox_.size() < kMaxInbox; };
-  for (int taken = 0; taken < kMaxFramesPerLook && may_read(); ++taken) {
-    Result<bool> whole = read_frame_part(socket_.get(), assembler_);
-    if (whole.is_ok() && assembler_.ends_set_up() && !peer_has_gone_on()) {
-      assembler_.go_on();
-      whole = read_frame_part(socket_.get(), assembler_);
-    }
-    if (!whole.is_ok()) return stick(whole.status());
-    if (!*whole) break;
-    if (heard_at_ != nullptr) *heard_at_ = Clock::steady().now();
-    if (assembler_.type() == FrameType::kLane) {
-      TCPX_RETURN_IF_ERROR(deliver());
-      continue;
-    }
-    Frame frame = assembler_.take();
-    if (frame.type != FrameType::kFinish) {
-      inbox_.push_back(std::move(frame));
-      continue;
-    }
-    Status reported;
-    if (Status status = decode_finish(frame, reported); !status.is_ok()) return stick(std::move(status));
-    peer_final_ = std::move(reported);
-  }
+  if (!broken_.is_ok() || peer_final_) return broken_;
+  peer_has_gone_on_ = false;
+  stream_->receive(*this);
+  if (!stream_->status().is_ok() && !peer_final_ && !peer_has_gone_on_) return stick(stream_->status());
   return broken_;
 }
 
-std::unique_ptr<PeerLink> BootstrapChannel::open_flow() {
-  return std::make_unique<Flow>(*this, next_flow_++);
+bool BootstrapChannel::takes(const FrameHeader& header) {
+  const auto type = static_cast<FrameType>(header.type);
+  peer_has_gone_on_ = !peer_final_ && !is_of_set_up(type) && !(has_links_ && type == FrameType::kLane);
+  return !peer_final_ && !peer_has_gone_on_ && inbox_.size() < kMaxInbox;
 }
 
-// Hands the frame in the assembler to its flow.
-Status BootstrapChannel::deliver() {
-  LaneFrame frame;
-  if (Status status = decode(assembler_.header(), assembler_.payload(), frame); !status.is_ok()) return stick(std::move(status));
-  if (const auto sink = sinks_.find(frame.number); sink != sinks_.end())
-    sink->second->on_peer_message(static_cast<PeerMessage>(frame.what), frame.words);
-  (void)assembler_.take_bytes();
+Status BootstrapChannel::on_frame(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (heard_at_ != nullptr) *heard_at_ = Clock::steady().now();
+  const auto type = static_cast<FrameType>(header.type);
+  if (type == FrameType::kLane) {
+    LaneFrame frame;
+    TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
+    PeerMessageSink* const sink = sinks_[frame.to_sender ? 1 : 0];
+    if (sink != nullptr) sink->on_peer_message(static_cast<PeerMessage>(frame.what), frame.words);
+    return Status::ok();
+  }
+  Frame frame{.type = type, .payload = {payload.begin(), payload.end()}, .value = header.value};
+  if (type != FrameType::kFinish) {
+    inbox_.push_back(std::move(frame));
+    return Status::ok();
+  }
+  Status reported;
+  TCPX_RETURN_IF_ERROR(decode_finish(frame, reported));
+  peer_final_ = std::move(reported);
   return Status::ok();
 }
 
-Status BootstrapChannel::post(uint64_t flow, PeerMessage type, std::span<const std::byte> payload) {
-  TCPX_RETURN_IF_ERROR(verdict());
-  TCPX_RETURN_IF_ERROR(broken_);
-  if (outgoing_.size() > kMaxOutgoingBytes)
-    return stick(Status(Code::kExhausted, "send peer message", concat("the peer has not read ", outgoing_.size(), " bytes")));
-  encode(LaneFrame{.what = static_cast<uint64_t>(type), .number = flow, .words = payload}, outgoing_);
-  return flush();
+std::unique_ptr<PeerLink> BootstrapChannel::link_to(bool sender) {
+  has_links_ = true;
+  return std::make_unique<Link>(*this, sender);
 }
 
-// Sends as many peer messages as the socket takes now.
+// Sends as much as the socket takes now.
 Status BootstrapChannel::flush() {
-  while (outgoing_sent_ < outgoing_.size() && broken_.is_ok()) {
-    const auto rest = std::span(outgoing_).subspan(outgoing_sent_);
-    const ssize_t n = ::send(socket_.get(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n >= 0) {
-      outgoing_sent_ += static_cast<size_t>(n);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<ptrdiff_t>(outgoing_sent_));
-      outgoing_sent_ = 0;
-      return Status::ok();
-    } else if (errno != EINTR) {
-      const int error = errno;
-      (void)read_available();  // a peer that gave up has said why
-      TCPX_RETURN_IF_ERROR(verdict());
-      return stick(system_error("send peer message", error));
-    }
-  }
-  outgoing_.clear();
-  outgoing_sent_ = 0;
-  return broken_;
+  stream_->flush();
+  if (stream_->send_status().is_ok()) return broken_;
+  Status why = stream_->send_status();
+  (void)read_available();  // a peer that gave up has said why
+  TCPX_RETURN_IF_ERROR(verdict());
+  return stick(std::move(why));
 }
 
-// Peer messages that wait are sent first: frames must stay in order, and none may be sent inside another.
-Status BootstrapChannel::send_bytes(std::span<const std::byte> bytes, Deadline deadline) {
-  if (outgoing_sent_ < outgoing_.size()) {
-    TCPX_RETURN_IF_ERROR(send_all(socket_.get(), std::span(outgoing_).subspan(outgoing_sent_), deadline, stop_));
-    outgoing_.clear();
-    outgoing_sent_ = 0;
+Status BootstrapChannel::send_all(const Frame& frame, Deadline deadline) {
+  stream_->send(frame);
+  for (;;) {
+    stream_->flush();
+    TCPX_RETURN_IF_ERROR(stream_->send_status());
+    if (stream_->backlog() == 0) return Status::ok();
+    TCPX_RETURN_IF_ERROR(wait_for(stream_->fd(), POLLOUT, deadline, stop_));
   }
-  return send_all(socket_.get(), bytes, deadline, stop_);
 }
 
 Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
   TCPX_RETURN_IF_ERROR(verdict());
   TCPX_RETURN_IF_ERROR(broken_);
-  Status status = send_bytes(encode_frame(frame), deadline);
+  Status status = send_all(frame, deadline);
   if (status.is_ok()) return status;
   // A peer that gave up has sent its reason before it closed, and that is the better answer. The rest of the frame cannot be sent
   // later, so the channel is broken either way.
@@ -209,7 +180,7 @@ Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
 
 Result<Frame> BootstrapChannel::receive(Deadline deadline) {
   for (;;) {
-    const Status status = read_available();
+    const Status status = inbox_.empty() ? read_available() : Status::ok();
     if (!inbox_.empty()) {
       Frame frame = std::move(inbox_.front());
       inbox_.pop_front();
@@ -218,7 +189,7 @@ Result<Frame> BootstrapChannel::receive(Deadline deadline) {
     TCPX_RETURN_IF_ERROR(verdict());
     TCPX_RETURN_IF_ERROR(status);
     if (deadline.expired()) return Status(Code::kTimeout, "wait for the peer", "deadline passed");
-    TCPX_RETURN_IF_ERROR(wait_for(socket_.get(), POLLIN, deadline, stop_));
+    TCPX_RETURN_IF_ERROR(wait_for(stream_->fd(), POLLIN, deadline, stop_));
   }
 }
 
@@ -291,15 +262,17 @@ Status BootstrapChannel::peer_status() {
 
 Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
   // Even when the peer's frames were malformed, this end's last frame may still reach the peer and tell it why.
-  if (socket_) {
-    const Status sent = send_bytes(encode_frame(encode_finish(mine)), deadline);
+  if (stream_ && !stream_->status().is_ok()) {
+    stream_->close_with(encode_finish(mine));
+  } else if (stream_) {
+    const Status sent = send_all(encode_finish(mine), deadline);
     bool stopped = false;
-    while (!peer_final_ && !peer_has_gone_on() && broken_.is_ok()) {
+    while (!peer_final_ && !peer_has_gone_on_ && broken_.is_ok()) {
       inbox_.clear();  // frames sent before the peer knew that this end is done
       (void)read_available();
-      if (peer_final_ || peer_has_gone_on() || !broken_.is_ok()) break;
+      if (peer_final_ || peer_has_gone_on_ || !broken_.is_ok()) break;
       Status waited = sent;
-      if (sent.is_ok()) waited = wait_for(socket_.get(), POLLIN, deadline, stopped ? nullptr : stop_);
+      if (sent.is_ok()) waited = wait_for(stream_->fd(), POLLIN, deadline, stopped ? nullptr : stop_);
       if (!stopped && stop_ != nullptr && stop_->load()) {
         stopped = true;
         deadline = deadline.earlier(Deadline::after(kFarewellAfterStop));
@@ -309,7 +282,7 @@ Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
       if (!waited.is_ok()) (void)stick(std::move(waited));
     }
   }
-  socket_.reset();
+  stream_.reset();
   TCPX_RETURN_IF_ERROR(mine);
   if (peer_final_) return *peer_final_;
   TCPX_RETURN_IF_ERROR(broken_);
@@ -317,31 +290,22 @@ Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
 }
 
 void BootstrapChannel::leave(const Status& why) {
-  if (socket_ && outgoing_sent_ == outgoing_.size()) {
-    const auto bytes = encode_frame(encode_finish(why));
-    (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)::shutdown(socket_.get(), SHUT_WR);
-    // Closing a socket with unread data would reset the connection.
-    std::array<std::byte, 4096> unread;
-    for (int i = 0; i<kMaxReadsOfALeaver&& ::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT)> 0; ++i) {
-    }
-  }
-  socket_.reset();
+  if (stream_) stream_->close_with(encode_finish(why));
+  stream_.reset();
 }
 
 Status BootstrapChannel::nothing_waits() const {
-  if (inbox_.empty() && outgoing_sent_ == outgoing_.size()) return Status::ok();
+  if (inbox_.empty() && stream_->backlog() == 0) return Status::ok();
   return Status(Code::kProtocol, "set up connection",
-                concat("this end has not taken ", inbox_.size(), " frames and not sent ", outgoing_.size() - outgoing_sent_,
-                       " bytes of peer messages"));
+                concat("this end has not taken ", inbox_.size(), " frames and not sent ", stream_->backlog(), " bytes"));
 }
 
-Result<HandedOver> BootstrapChannel::hand_over() {
-  (void)read_available();
+Result<std::unique_ptr<ControlStream>> BootstrapChannel::hand_over() {
   if (peer_final_) TCPX_RETURN_IF_ERROR(verdict());
   TCPX_RETURN_IF_ERROR(broken_);
   TCPX_RETURN_IF_ERROR(nothing_waits());
-  return HandedOver{.socket = std::move(socket_), .begun = assembler_.take_bytes()};
+  stream_->set_last_words(false);
+  return std::move(stream_);
 }
 
 }  // namespace tcpx

@@ -3,21 +3,21 @@
 // Both ends hold one; from the hello on they are equals. Frames arrive in the order they were sent, every wait has a deadline,
 // and the channel ends with `finish`, in which each side tells the other its result. Because each side leaves only after it has
 // read the other's last frame, nothing that was sent is lost when the sockets close and nobody has to wait "long enough".
-// Alternatively, `hand_over` ends the set-up, and the connection goes on as a ControlStream.
+// Alternatively, `hand_over` ends the set-up, and its stream goes on without it.
 //
 // The first error sticks: when the peer is gone, has broken the protocol or has reported a failure, every later call returns that
 // error. A deadline that passes while receiving is not such an error; the call may be repeated. One thread at a time per channel.
 //
-// Pipelines whose halves must talk while data moves share the channel with everything else. Each opens a *flow*, which
-// distinguishes its messages from others. Flows have the same numbers at both ends because both ends open them in the same order.
+// A program that uses a pipeline without an endpoint keeps the channel, and the halves of the pipeline talk over it: at most one
+// pipeline in each direction.
 //
 // A `stop` flag, where one is given, ends waits early with kCancelled "interrupted"; a signal handler may set it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,8 +31,9 @@
 #include "base/socket_io.h"
 #include "base/unique_fd.h"
 #include "tcpx/status.h"
-#include "wire/set_up_messages.h"
+#include "wire/control_stream.h"
 #include "wire/peer_link.h"
+#include "wire/set_up_messages.h"
 
 namespace tcpx {
 
@@ -42,19 +43,13 @@ struct ChannelWatch {
   std::atomic<TimePoint> heard_at{};  ///< when the last whole frame of the peer was read
 };
 
-/// A connection whose set-up is over.
-struct HandedOver {
-  UniqueFd socket;
-  std::vector<std::byte> begun;  ///< bytes of the next frame that have been read already
-};
-
-class BootstrapChannel {
+class BootstrapChannel : private ControlSink {
  public:
   /// Called by BootstrapServer::accept after the hello, and by bootstrap_connect before it.
   /// @param socket connected and non-blocking. @param peer_build version text of the other end's build
   /// @param stop may be null; otherwise it must outlive the channel. When it is set, `finish` still waits up to a second, in
   /// which a live peer answers.
-  /// @param first a frame that has been read already; not a peer message
+  /// @param first a frame of the set-up that has been read already
   BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build, const std::atomic<bool>* stop = nullptr,
                    std::optional<Frame> first = std::nullopt);
 
@@ -66,10 +61,10 @@ class BootstrapChannel {
   /// the channel
   void watch_with(ChannelWatch& watch);
   /// Network interface that the channel goes over; "" when it is unknown.
-  std::string interface() const { return interface_of_socket(socket_.get()); }
+  std::string interface() const { return interface_of_socket(stream_->fd()); }
 
   /// Round-trip time to the peer, as far as the kernel has measured it (round_trip_of).
-  Duration round_trip() const { return round_trip_of(socket_.get()); }
+  Duration round_trip() const { return round_trip_of(stream_->fd()); }
 
   /// Sends the client's hello. Other messages may follow at once.
   Status say_hello(Deadline deadline);
@@ -102,8 +97,11 @@ class BootstrapChannel {
   /// report
   Status peer_status();
 
-  /// Opens the next flow. The channel must outlive its flows, and must not be moved while there is one.
-  std::unique_ptr<PeerLink> open_flow();
+  /// The link of a pipeline to the peer's half, as ControlStream::link_to. The channel must outlive it, and must not be moved while
+  /// there is one.
+  std::unique_ptr<PeerLink> link_to(bool sender);
+  /// The stream that `hand_over` will return, for links that are used after it.
+  ControlStream& stream() { return *stream_; }
 
   /// Performs the closing handshake: tells the peer `mine`, waits for the peer's result and closes. Call it also after an error,
   /// so that the peer learns of it.
@@ -114,41 +112,38 @@ class BootstrapChannel {
   /// the end of the connection.
   void leave(const Status& why);
 
-  /// Ends the set-up at this end and uses up the channel: frames that the peer sends from now on are not for it. All flows must
-  /// have been destroyed.
+  /// Ends the set-up at this end and uses up the channel: frames that the peer sends from now on are not for it, and the stream
+  /// keeps those that have come.
   /// @return kProtocol: some frames have not been taken, or some peer messages have not been sent; the peer's report when it has
   /// finished instead. After an error only `finish` and `leave` may be called.
-  Result<HandedOver> hand_over();
+  Result<std::unique_ptr<ControlStream>> hand_over();
 
  private:
-  class Flow;
+  class Link;
 
-  Status post(uint64_t flow, PeerMessage type, std::span<const std::byte> payload);
+  bool takes(const FrameHeader& header) override;
+  Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override;
   Status flush();
-  Status deliver();
-  Status send_bytes(std::span<const std::byte> bytes, Deadline deadline);
+  Status send_all(const Frame& frame, Deadline deadline);
   Status send(const Frame& frame, Deadline deadline);
   Result<Frame> receive(Deadline deadline);
   Status read_available();
-  bool peer_has_gone_on() const;
   Status verdict() const;
   Status nothing_waits() const;
   Status stick(Status status);
 
-  UniqueFd socket_;
+  std::unique_ptr<ControlStream> stream_;
   SocketAddress peer_;
   std::string peer_build_;
   const std::atomic<bool>* stop_;
   std::atomic<TimePoint>* heard_at_ = nullptr;
-  FrameAssembler assembler_;
   std::deque<Frame> inbox_;           // frames that have come and that no call has taken yet
   std::optional<Status> peer_final_;  // the peer's finish frame
   Status broken_;                     // why the socket can no longer be used
   uint64_t barriers_ = 0;
-  uint64_t next_flow_ = 0;
-  std::map<uint64_t, PeerMessageSink*> sinks_;  // by flow; messages of a flow without a sink are dropped
-  std::vector<std::byte> outgoing_;             // peer messages that the socket has not taken yet
-  size_t outgoing_sent_ = 0;                    // bytes of `outgoing_` that it has taken
+  bool peer_has_gone_on_ = false;  // the next frame is not of the set-up, and is for no link
+  bool has_links_ = false;
+  std::array<PeerMessageSink*, 2> sinks_{};  // by LaneFrame::to_sender; messages for none are dropped
 };
 
 /// Reads what has arrived into the assembler, without waiting.

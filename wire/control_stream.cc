@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr size_t kSmallBufferBytes = 64u << 10;  // a quiet stream keeps at most this
 constexpr size_t kReadBytes = 256u << 10;        // a busy stream reads this much at once
+constexpr int kMaxReadsOfALeaver = 16;
 constexpr size_t kReadPerCall = 1u << 20;        // bounded, so that one stream does not hold up the others
 // The kernel probes an idle peer once a second. `check_alive` decides earlier whether the peer has been silent for too long, so
 // the kernel is told to give up as late as possible.
@@ -61,20 +63,18 @@ std::unique_ptr<PeerLink> ControlStream::link_to(bool sender) {
   return std::make_unique<Link>(*this, sender);
 }
 
+// What has come over the socket and was not taken is from before the change, and for nobody.
 void ControlStream::attach(std::unique_ptr<SharedStream> shared) {
-  assert(!socket_ && !shared_ && shared);
+  assert(!shared_ && shared);
+  socket_.reset();
+  incoming_begin_ = incoming_end_ = incoming_wanted_ = 0;
+  holds_frame_ = false;
   shared_ = std::move(shared);
 }
 
-void ControlStream::attach(UniqueFd socket, std::span<const std::byte> begun) {
+void ControlStream::attach(UniqueFd socket) {
   assert(!socket_ && !shared_ && socket);
   socket_ = std::move(socket);
-  if (!begun.empty()) {
-    make_room(std::max(begun.size(), kSmallBufferBytes));
-    std::copy(begun.begin(), begun.end(), incoming_.get());
-    incoming_end_ = begun.size();
-    has_begun_ = true;
-  }
   attached_at_ = Clock::steady().now();
   if (!is_tcp(socket_.get())) return;
   if (Status status = set_no_delay(socket_.get()); !status.is_ok()) fail(std::move(status));
@@ -85,11 +85,25 @@ void ControlStream::fail(Status reason) {
   assert(!reason.is_ok());
   if (!status_.is_ok()) return;
   status_ = std::move(reason);
+  is_cut_ = backlog() > 0 || !send_error_.is_ok();
   outgoing_.clear();
   outgoing_sent_ = 0;
   // This end may keep the stream for long, but the peer must learn of the end now.
-  if (socket_) (void)::shutdown(socket_.get(), SHUT_WR);
+  if (socket_ && !last_words_) (void)::shutdown(socket_.get(), SHUT_WR);
   if (shared_) shared_->end();
+}
+
+void ControlStream::close_with(const Frame& last) {
+  if (socket_ && backlog() == 0 && send_error_.is_ok() && !is_cut_) {
+    const auto bytes = encode_frame(last);
+    (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)::shutdown(socket_.get(), SHUT_WR);
+    // Closing a socket with unread data would reset the connection, and the frame could be lost.
+    std::array<std::byte, 4096> unread;
+    for (int i = 0; i < kMaxReadsOfALeaver && ::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0; ++i) {
+    }
+  }
+  socket_.reset();
 }
 
 bool ControlStream::takes_frames() {
@@ -166,9 +180,11 @@ bool ControlStream::may_read() {
 bool ControlStream::receive(ControlSink& sink, bool readable) {
   if (shared_ && readable) shared_->look_at_socket();
   size_t total = 0;
-  if (std::exchange(has_begun_, false)) parse(sink);
-  bool more = may_read();
-  while (more && total < kReadPerCall && status_.is_ok()) {
+  const bool held = holds_frame_;
+  if (held) parse(sink);
+  const bool taken_up = held && !holds_frame_;
+  bool more = !holds_frame_ && may_read();
+  while (more && total < kReadPerCall && status_.is_ok() && !holds_frame_) {
     // A buffer that the last read filled was too small.
     const size_t usual = incoming_peak_ >= kSmallBufferBytes ? kReadBytes : kSmallBufferBytes;
     const size_t wanted = std::max(usual, incoming_wanted_);
@@ -190,15 +206,18 @@ bool ControlStream::receive(ControlSink& sink, bool readable) {
     more = taken.is_ok() && *taken == room;
   }
   if (!more && !send_error_.is_ok()) fail(send_error_);  // everything that the peer has sent has been read
-  return total > 0;
+  return total > 0 || taken_up;
 }
 
 void ControlStream::parse(ControlSink& sink) {
   incoming_wanted_ = 0;
+  holds_frame_ = false;
   while (status_.is_ok() && incoming_end_ - incoming_begin_ >= sizeof(FrameHeader)) {
     FrameHeader header;
     std::memcpy(&header, incoming_.get() + incoming_begin_, sizeof header);
     if (Status status = check_header(header); !status.is_ok()) return fail(std::move(status));
+    holds_frame_ = !sink.takes(header);
+    if (holds_frame_) return;
     const size_t frame_bytes = sizeof header + header.payload_bytes;
     if (frame_bytes > incoming_end_ - incoming_begin_) {
       incoming_wanted_ = frame_bytes;
@@ -208,6 +227,8 @@ void ControlStream::parse(ControlSink& sink) {
     if (Status status = sink.on_frame(header, payload); !status.is_ok()) return fail(std::move(status));
     incoming_begin_ += frame_bytes;
   }
+  const std::span<const std::byte> begun(incoming_.get() + incoming_begin_, incoming_end_ - incoming_begin_);
+  if (Status status = check_magic(begun); status_.is_ok() && !status.is_ok()) fail(std::move(status));
 }
 
 void ControlStream::free_unused() {

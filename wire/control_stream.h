@@ -1,6 +1,7 @@
-// ControlStream: carries the frames of a connection once it is set up. Frames to send are collected and leave together, and a
-// read takes all that has come, so many small messages cost one system call. Between two endpoints of one host the bytes go
-// through shared memory instead of a socket (base/shared_stream.h), and most messages cost no system call.
+// ControlStream: carries the frames of a connection, from the first after the hellos (BootstrapChannel) to the bye. Frames to send
+// are collected and leave together, and a read takes all that has come, so many small messages cost one system call. Between two
+// endpoints of one host the bytes go through shared memory instead of a socket (base/shared_stream.h) once the connection is set
+// up, and most messages cost no system call.
 //
 // Memory: a new or idle stream has no buffers. The receive buffer starts at 64 KiB, has 256 KiB while reads fill it, and grows to
 // the length that a frame's header announces, at most 2 MiB. The send buffer grows to what is collected. `check_alive` frees an
@@ -28,6 +29,8 @@ inline constexpr size_t kMaxBacklogBytes = 64u << 20;
 class ControlSink {
  public:
   virtual ~ControlSink() = default;
+  /// False: the stream keeps this frame for later, and reads nothing until a sink takes it. @param header checked
+  virtual bool takes(const FrameHeader& /*header*/) { return true; }
   /// May call `send` and `fail` of the stream.
   /// @param header checked (check_header). @param payload valid during the call, at any alignment.
   /// @return an error breaks the stream and becomes its status
@@ -43,9 +46,10 @@ class ControlStream {
   ControlStream& operator=(const ControlStream&) = delete;
 
   /// Uses a socket. Sets TCP_NODELAY and the keep-alive that `check_alive` needs.
-  /// @param socket connected, non-blocking. @param begun bytes of the next frame that have been read already (HandedOver)
-  void attach(UniqueFd socket, std::span<const std::byte> begun = {});
-  /// Uses shared memory instead of a socket. The rings and the socket of `shared` must outlive this object.
+  /// @param socket connected, non-blocking
+  void attach(UniqueFd socket);
+  /// Uses shared memory instead of a socket, which it closes if there is one. The rings and the socket of `shared` must outlive this
+  /// object.
   void attach(std::unique_ptr<SharedStream> shared);
   bool is_shared() const { return shared_ != nullptr; }
   /// The descriptor to sleep on after `prepare_sleep` returned false.
@@ -67,12 +71,13 @@ class ControlStream {
   /// Hands the socket as much as it takes. If that fails, the peer may have said why before it left: `receive` first delivers what
   /// the peer sent, then breaks the stream. @return true when bytes left
   bool flush();
-  /// Reads what has come, at most 1 MiB, and hands every whole frame to `sink`. @return true when something came
+  /// Reads what has come, at most 1 MiB, and hands every whole frame to `sink`. @return true when something came, or
+  /// a frame that had to wait was taken
   /// @param readable false: `fd` has shown nothing to read, so only shared memory is looked at
   bool receive(ControlSink& sink, bool readable = true);
   /// True when `receive` has something to do that `fd` may not show. Costs no system call.
   bool has_arrived() const {
-    return has_begun_ || (shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok()));
+    return holds_frame_ || (shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok()));
   }
   /// True when shared memory has room for more of the backlog. Costs no system call.
   bool has_room() const { return shared_ != nullptr && backlog() > 0 && shared_->has_room(); }
@@ -89,11 +94,18 @@ class ControlStream {
     if (shared_ != nullptr) shared_->end_sleep();
   }
 
+  /// Ok while frames can be sent. The stream itself breaks only when everything that has come has been read.
+  const Status& send_status() const { return status_.is_ok() ? send_error_ : status_; }
   /// Ok, or why the stream is broken for good: kPeerGone at the end of the stream; kProtocol or kUnsupported for bytes that are
   /// not a frame; the sink's error; kExhausted when the peer does not read; kSystem.
   const Status& status() const { return status_; }
   /// Breaks the stream; only the first reason counts. The peer sees its end at once, but the socket stays open until `close`.
   void fail(Status reason);
+  /// While it is set, the peer of a broken stream sees its end only at `close_with`, which can still tell it why.
+  void set_last_words(bool wanted) { last_words_ = wanted; }
+  /// Closes the socket after a last frame, as far as the socket takes it at once. A broken stream sends it, too, unless it broke
+  /// while frames waited.
+  void close_with(const Frame& last);
 
   /// Closes the socket or the shared memory. The stream must be broken.
   void close() {
@@ -129,7 +141,9 @@ class ControlStream {
   size_t incoming_bytes_ = 0, incoming_begin_ = 0, incoming_end_ = 0;
   size_t incoming_wanted_ = 0;  // bytes of the frame at begin, if not all of it has come
   size_t incoming_peak_ = 0;
-  bool has_begun_ = false;  // nobody has looked at the bytes that `attach` was given
+  bool holds_frame_ = false;  // the frame at begin is whole, or its header is, and no sink has taken it
+  bool last_words_ = false;
+  bool is_cut_ = false;  // the stream broke while frames waited
 };
 
 }  // namespace tcpx

@@ -71,9 +71,15 @@ FrameHeader header_of(FrameType type) {
   return header;
 }
 
+Status check_magic(std::span<const std::byte> begin) {
+  const auto magic = std::as_bytes(std::span(&kFrameMagic, 1));
+  const size_t come = std::min(begin.size(), magic.size());
+  return std::equal(begin.begin(), begin.begin() + static_cast<ptrdiff_t>(come), magic.begin()) ? Status::ok() : not_a_frame(begin);
+}
+
 Status check_header(const FrameHeader& header) {
   const auto begin = std::as_bytes(std::span(&header, 1));
-  if (header.magic != kFrameMagic) return not_a_frame(begin);
+  TCPX_RETURN_IF_ERROR(check_magic(begin));
   if (header.version != kProtocolVersion) {
     const bool is_old = std::memcmp(begin.data(), kOldMagic.data(), kOldMagic.size()) == 0;
     return Status(Code::kUnsupported, kReadFrame,
@@ -89,14 +95,17 @@ Status check_header(const FrameHeader& header) {
   return Status::ok();
 }
 
-std::vector<std::byte> encode_frame(const Frame& frame) {
+void encode(const Frame& frame, std::vector<std::byte>& out) {
   FrameHeader header = header_of(frame.type);
   header.payload_bytes = static_cast<uint32_t>(frame.payload.size());
   header.value = frame.value;
+  append(out, std::as_bytes(std::span(&header, 1)));
+  append(out, frame.payload);
+}
+
+std::vector<std::byte> encode_frame(const Frame& frame) {
   std::vector<std::byte> bytes;
-  bytes.reserve(sizeof header + frame.payload.size());
-  append(bytes, std::as_bytes(std::span(&header, 1)));
-  append(bytes, frame.payload);
+  encode(frame, bytes);
   return bytes;
 }
 
@@ -109,20 +118,12 @@ std::span<std::byte> FrameAssembler::wanted() {
 Status FrameAssembler::filled(size_t count) {
   assert(count <= bytes_.size() - filled_);
   filled_ += count;
-  // Compares as much of the magic as has come, so that a short greeting of another protocol is refused at once.
-  const size_t magic_bytes = std::min(filled_, sizeof kFrameMagic);
-  if (std::memcmp(bytes_.data(), &kFrameMagic, magic_bytes) != 0) return not_a_frame({bytes_.data(), filled_});
+  TCPX_RETURN_IF_ERROR(check_magic({bytes_.data(), filled_}));
   if (has_header_ || filled_ < sizeof(FrameHeader)) return Status::ok();
   TCPX_RETURN_IF_ERROR(check_header(header()));
   has_header_ = true;
   if (!ends_set_up()) bytes_.resize(sizeof(FrameHeader) + header().payload_bytes);
   return Status::ok();
-}
-
-void FrameAssembler::go_on() {
-  assert(ends_set_up());
-  bytes_.resize(sizeof(FrameHeader) + header().payload_bytes);
-  goes_on_ = true;
 }
 
 FrameHeader FrameAssembler::header() const {
@@ -132,25 +133,14 @@ FrameHeader FrameAssembler::header() const {
   return header;
 }
 
-std::span<const std::byte> FrameAssembler::payload() const {
-  assert(whole());
-  return std::span(bytes_).subspan(sizeof(FrameHeader));
-}
-
 Frame FrameAssembler::take() {
   assert(whole());
-  Frame frame{.type = type(), .payload = {payload().begin(), payload().end()}, .value = header().value};
-  (void)take_bytes();
-  return frame;
-}
-
-std::vector<std::byte> FrameAssembler::take_bytes() {
-  bytes_.resize(filled_);
-  std::vector<std::byte> bytes = std::move(bytes_);
+  const auto payload = std::span(bytes_).subspan(sizeof(FrameHeader));
+  Frame frame{.type = type(), .payload = {payload.begin(), payload.end()}, .value = header().value};
   bytes_.assign(sizeof(FrameHeader), std::byte{});
   filled_ = 0;
-  has_header_ = goes_on_ = false;
-  return bytes;
+  has_header_ = false;
+  return frame;
 }
 
 std::string text_for_peer(const Status& status) {

@@ -80,6 +80,9 @@ static_assert(sizeof(FrameHeader) == 40 && std::is_trivially_copyable_v<FrameHea
               offsetof(FrameHeader, value) == 24 && offsetof(FrameHeader, bytes) == 32);
 /// A header with magic and version; the other fields are 0.
 FrameHeader header_of(FrameType type);
+/// Checks the magic, or as much of it as has come, so that a short greeting of another protocol is refused at once.
+/// @param begin bytes of a frame from its first. @return kProtocol naming them
+Status check_magic(std::span<const std::byte> begin);
 /// Checks magic, version, type, packing, way, and the longest payload of this type. Reserved fields are ignored.
 /// @return kProtocol naming what is wrong; kUnsupported naming both versions if the version is not kProtocolVersion
 Status check_header(const FrameHeader& header);
@@ -90,6 +93,8 @@ struct Frame {
   std::vector<std::byte> payload = {};
   uint64_t value = 0;
 };
+/// Appends header and payload to `out`.
+void encode(const Frame& frame, std::vector<std::byte>& out);
 /// Header and payload, ready to send.
 std::vector<std::byte> encode_frame(const Frame& frame);
 
@@ -105,25 +110,20 @@ class FrameAssembler {
   Status filled(size_t count);
   bool whole() const { return has_header_ && !ends_set_up() && filled_ == bytes_.size(); }
   /// True when the header of a frame that is not of the set-up has come.
-  bool ends_set_up() const { return has_header_ && !goes_on_ && !is_of_set_up(type()); }
-  /// Makes the assembler take the payload of such a frame, too.
-  void go_on();
+  bool ends_set_up() const { return has_header_ && !is_of_set_up(type()); }
   /// Number of bytes of the frame that have come.
   size_t size() const { return filled_; }
   /// Takes the whole frame out; the assembler begins a new one.
   Frame take();
-  /// `type` and `header` need a complete header, `payload` a whole frame.
+  /// Needs a complete header.
   FrameType type() const { return static_cast<FrameType>(header().type); }
-  FrameHeader header() const;
-  std::span<const std::byte> payload() const;
-  /// Takes out the bytes that have come; the assembler begins a new frame.
-  std::vector<std::byte> take_bytes();
 
  private:
+  FrameHeader header() const;
+
   std::vector<std::byte> bytes_;
   size_t filled_ = 0;
   bool has_header_ = false;  // the header has come and has been checked
-  bool goes_on_ = false;
 };
 
 /// The text of a status that is sent to the peer with its code: operation and detail, at most kMaxStatusTextBytes; "" for ok.

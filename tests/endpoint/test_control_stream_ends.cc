@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <string>
 
-#include "wire/control_stream.h"
+#include "tests/support/ok.h"
 #include "tests/support/stream_pair.h"
+#include "wire/control_stream.h"
+#include "wire/set_up_messages.h"
 
 namespace tcpx {
 namespace {
@@ -204,27 +206,51 @@ TEST(ControlStreamEnds, AnotherVersionIsNamed) {
   EXPECT_EQ(end.detail(), "the peer speaks version 1 of the protocol, this build speaks 9");
 }
 
-TEST(ControlStreamEnds, WhatTheSetUpHasReadIsTakenAtOnce) {
-  const Bytes longest(kMaxSetUpPayloadBytes);
-  for (const size_t payload : {size_t{0}, longest.size()}) {
-    const RawFrame frame{make_header(payload == 0 ? FrameType::kGo : FrameType::kParameters, 9), std::span(longest).first(payload)};
-    Bytes bytes;
-    encode(frame, bytes);
-    for (const size_t begun : {bytes.size(), bytes.size() - 1, bytes.size() / 2}) {
-      auto [ours, peer] = unix_pair();
-      Recorder recorder;
-      ControlStream stream;
-      stream.attach(std::move(ours), std::span(bytes).first(begun));
-      EXPECT_TRUE(stream.has_arrived());
-      EXPECT_FALSE(stream.receive(recorder, false)) << "no new byte has come";
-      EXPECT_FALSE(stream.has_arrived());
-      EXPECT_EQ(recorder.frames.size(), begun == bytes.size() ? 1u : 0u);
-      write_raw(peer.get(), std::span(bytes).subspan(begun));
-      stream.receive(recorder);
-      ASSERT_EQ(recorder.frames.size(), 1u);
-      EXPECT_EQ(recorder.frames.front().header.operation, 9u);
-      EXPECT_EQ(recorder.frames.front().payload.size(), payload);
-    }
+/// Takes no frames but those of the set-up, and only as many as it has room for.
+struct TakesSetUp final : ControlSink {
+  size_t room = 2;
+  size_t taken = 0;
+  bool takes(const FrameHeader& header) override { return is_of_set_up(static_cast<FrameType>(header.type)) && taken < room; }
+  Status on_frame(const FrameHeader& /*header*/, std::span<const std::byte> /*payload*/) override {
+    ++taken;
+    return Status::ok();
+  }
+};
+
+TEST(ControlStreamEnds, AFrameThatASinkDoesNotTakeWaitsForOneThatDoes) {
+  OneStream one;
+  Bytes bytes;
+  for (int i = 0; i < 3; ++i) encode(RawFrame{make_header(FrameType::kBarrier, 1)}, bytes);
+  const Bytes data = pattern(kMaxInlineBytes, 3);
+  encode(SendDataFrame{.operation = 9, .data = data}, bytes);
+  write_raw(one.peer.get(), std::span(bytes).first(bytes.size() - data.size()));
+  TakesSetUp set_up;
+  EXPECT_TRUE(one.stream.receive(set_up));
+  EXPECT_EQ(set_up.taken, 2u);
+  EXPECT_TRUE(one.stream.has_arrived());
+  write_raw(one.peer.get(), data);
+  EXPECT_FALSE(one.stream.receive(set_up)) << "it reads nothing while a frame waits";
+  set_up.room = 4;
+  EXPECT_FALSE(one.stream.receive(set_up)) << "another frame waits";
+  EXPECT_EQ(set_up.taken, 3u);
+  const size_t held = one.stream.buffer_bytes();
+  EXPECT_LE(held, 128u << 10) << "no room for a payload that nobody takes";
+  ASSERT_TRUE(wait_until([&] { return one.receive(), !one.recorder.frames.empty(); }));
+  EXPECT_EQ(one.recorder.frames.front().header.operation, 9u);
+  EXPECT_OK(one.stream.status());
+  EXPECT_FALSE(one.stream.has_arrived());
+}
+
+TEST(ControlStreamEnds, LastWordsReachThePeerOfABrokenStream) {
+  for (const bool wanted : {false, true}) {
+    OneStream one;
+    one.stream.set_last_words(wanted);
+    write_raw(one.peer.get(), pattern(64, 1));
+    EXPECT_EQ(one.end().code(), Code::kProtocol);
+    one.stream.close_with(encode_finish(Status(Code::kProtocol, "read", "nonsense")));
+    Bytes got(1000);
+    const ssize_t n = ::recv(one.peer.get(), got.data(), got.size(), 0);
+    EXPECT_EQ(n > 0, wanted);
   }
 }
 
