@@ -92,6 +92,9 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
     }
   }
   auto ranges = or_refuse(std::move(looked_up), frame.operation, charge);
+  if constexpr (kReads) {
+    if (ranges && !busy && !is_short(frame) && !link_.lanes.is_ready(*ranges)) busy = frame.ranges[0].slot;
+  }
   if (ranges && !busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*ranges), charge));
   return busy;
 }

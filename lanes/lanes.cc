@@ -35,6 +35,14 @@ Lane* Lanes::find(Way way, bool receives) const {
   return found == all_.end() ? nullptr : *found;
 }
 
+bool Lanes::is_ready(std::span<const HeldRange> ranges) const {
+  bool ready = true;
+  for (const auto& lane : near_) {
+    if (!lane->receives()) ready &= lane->is_ready(ranges);
+  }
+  return ready;
+}
+
 Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bool on_host) {
   Offer offer;
   std::vector<std::byte> words;
@@ -112,8 +120,9 @@ Status Lanes::receive_elsewhere(std::unique_ptr<Job>&& job, GoFrame go) {
   }
   go.way = lane->way();
   job->packing = go.packing;
+  const bool sends_go = lane->sends_go();
   lane->push(std::move(job), {}, go);
-  stream_.send(go);
+  if (!sends_go) stream_.send(go);
   return Status::ok();
 }
 
