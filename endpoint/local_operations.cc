@@ -35,15 +35,22 @@ void LocalOperations::submit(Operation& operation) {
   }
 }
 
-// @return false: its lane is not ready, and it waits
+bool LocalOperations::are_lanes_ready(const Operation& operation) {
+  if (!is_target(operation.kind))
+    return operation.bytes <= link_.shared.inline_bytes || link_.lanes.is_ready_to_offer(operation.ranges, operation.bytes);
+  return operation.bytes <= link_.peer.inline_bytes ||
+         link_.lanes.is_ready_to_take(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
+}
+
+// @return false: a lane is not ready, and the operation waits
 bool LocalOperations::start(LocalOperation& local) {
   Operation& operation = *local.operation;
   if (operation.rounds != nullptr && !std::exchange(local.has_round, true)) operation.rounds->next(operation);
-  const bool is_short = operation.bytes <= link_.shared.inline_bytes;
-  if (!is_short && !is_target(operation.kind) && !link_.lanes.is_ready(operation.ranges)) {
+  if (!are_lanes_ready(operation)) {
     book_.wait(local);
     return false;
   }
+  const bool is_short = operation.bytes <= link_.shared.inline_bytes;
   switch (operation.kind) {
     case OperationKind::kRecv:
       receiver_.post(local);

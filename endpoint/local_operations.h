@@ -65,6 +65,7 @@ class LocalOperations {
  private:
   bool progress_waiting();
   bool start(LocalOperation& local);
+  bool are_lanes_ready(const Operation& operation);
   void enter(LocalOperation& local, Window window);
   void pass(LocalOperation& local);
   void end_early(LocalOperation& local, Status why);

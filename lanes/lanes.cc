@@ -35,8 +35,8 @@ Lane* Lanes::find(Way way, bool receives) const {
   return found == all_.end() ? nullptr : *found;
 }
 
-bool Lanes::is_ready(std::span<const HeldRange> ranges) const {
-  bool ready = true;
+bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, uint64_t bytes) {
+  bool ready = (host_ != nullptr && !declined_) || net_send_.is_ready(ranges, preferred_packing(ranges, bytes));
   for (const auto& lane : near_) {
     if (!lane->receives()) ready &= lane->is_ready(ranges);
   }
@@ -83,6 +83,11 @@ Status Lanes::check(const WireOffers& offers, uint64_t bytes) const {
     if (const auto words = offers.find(lane->way()); words) TCPX_RETURN_IF_ERROR(lane->check(*words, bytes));
   }
   return Status::ok();
+}
+
+// Not on one host: whether the network is needed there is known when all other ways have been tried.
+bool Lanes::is_ready_to_take(std::span<const HeldRange> to, Packing wanted) {
+  return host_ != nullptr || net_recv_.is_ready(to, wanted == Packing::kWhole && to.size() > 1 ? Packing::kPacked : wanted);
 }
 
 Status Lanes::take(std::span<const HeldRange> to, const WireOffers& offers, Packing over_network, GoFrame& go) {
