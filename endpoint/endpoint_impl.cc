@@ -76,7 +76,6 @@ Result<Endpoint::Impl::Copiers> Endpoint::Impl::Copiers::create(MemoryOps& memor
   if (memory.has_gpu()) TCPX_RETURN_IF_ERROR(copiers.messages->prepare());
   copiers.reach = std::make_unique<GpuReach>(memory, gpu_idx, steered);
   copiers.pulls = std::make_unique<HostCopier>(copy_threads(usable_cores()));
-  copiers.staging = std::make_unique<StagingBuffers>(memory, *copiers.host_memory, gpu_idx, kStagingBytes);
   return copiers;
 }
 
@@ -107,6 +106,7 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
       born_in_(count_forks()),
       copiers_(std::move(copiers)),
       unmapper_(parts_.memory, config.gpu_idx, [this] { engine_.wake(); }),
+      staging_(*parts_.memory, *copiers_.host_memory, config.gpu_idx, kStagingBytes, unmapper_),
       peers_(*config.max_peer_bytes - inbox_part(*config.max_peer_bytes)),
       budget_({.channels = static_cast<uint32_t>(parts_.devices.size())}),
       registry_(instance),
@@ -116,7 +116,7 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
               .memory = registry_,
               .copies = *copiers_.messages,
               .inbox = inbox_,
-              .lanes = {.staging = *copiers_.staging,
+              .lanes = {.staging = staging_,
                         .device_copier = *copiers_.bulk,
                         .host_copier = *copiers_.host,
                         .steered = parts_.plugin->steers_flows()},

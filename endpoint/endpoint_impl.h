@@ -82,7 +82,6 @@ class Endpoint::Impl {
     std::unique_ptr<SegmentCopier> bulk, brief, host;
     std::unique_ptr<GpuReach> reach;
     std::unique_ptr<InlineCopies> messages;
-    std::unique_ptr<StagingBuffers> staging;
     std::unique_ptr<HostCopier> pulls;
   };
 
@@ -100,6 +99,7 @@ class Endpoint::Impl {
   const uint64_t born_in_;  // forks before this was made
   Copiers copiers_;
   Unmapper unmapper_;
+  StagingBuffers staging_;
   PeerMemory peers_;    // of all links
   ChunkBudget budget_;  // of the sends of all links; used by the progress thread
   EventSignal signal_;

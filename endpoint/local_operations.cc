@@ -28,24 +28,44 @@ void LocalOperations::submit(Operation& operation) {
   if (link_.stage >= LinkStage::kClosing && !(receives && receiver_.has_come(operation.sequence)))
     return book_.finish(local, link_.status);
   if (receives) receiver_.submit(local);
-  if (operation.after.empty()) return start(local);
-  book_.wait(local);
+  if (operation.after.empty()) {
+    (void)start(local);
+  } else {
+    book_.wait(local);
+  }
 }
 
-void LocalOperations::start(LocalOperation& local) {
+bool LocalOperations::are_lanes_ready(const Operation& operation) {
+  if (!is_target(operation.kind))
+    return operation.bytes <= link_.shared.inline_bytes || link_.lanes.is_ready_to_offer(operation.ranges, operation.bytes);
+  return operation.bytes <= link_.peer.inline_bytes ||
+         link_.lanes.is_ready_to_take(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
+}
+
+// @return false: a lane is not ready, and the operation waits
+bool LocalOperations::start(LocalOperation& local) {
   Operation& operation = *local.operation;
-  if (operation.rounds != nullptr) operation.rounds->next(operation);
+  if (operation.rounds != nullptr && !std::exchange(local.has_round, true)) operation.rounds->next(operation);
+  if (!are_lanes_ready(operation)) {
+    book_.wait(local);
+    return false;
+  }
   const bool is_short = operation.bytes <= link_.shared.inline_bytes;
   switch (operation.kind) {
     case OperationKind::kRecv:
-      return receiver_.post(local);
+      receiver_.post(local);
+      break;
     case OperationKind::kRead:
-      return enter(local, Window::kRestOffers);
+      enter(local, Window::kRestOffers);
+      break;
     case OperationKind::kSend:
-      return enter(local, is_short ? Window::kSends : Window::kSendOffers);
+      enter(local, is_short ? Window::kSends : Window::kSendOffers);
+      break;
     case OperationKind::kWrite:
-      return enter(local, is_short ? Window::kRest : Window::kRestOffers);
+      enter(local, is_short ? Window::kRest : Window::kRestOffers);
+      break;
   }
+  return true;
 }
 
 bool LocalOperations::progress_waiting() {
@@ -59,11 +79,11 @@ bool LocalOperations::progress_waiting() {
       book_.wait(*local);
       continue;
     }
-    advanced = true;
     if (ready.is_ok()) {
-      start(*local);
+      advanced |= start(*local);
     } else {
       end_early(*local, ready.status());
+      advanced = true;
     }
   }
   const auto still_waits = [this](uint64_t number) {

@@ -22,7 +22,7 @@ class LocalOperations {
       : link_(link), book_(link), sender_(link, book_), receiver_(link, book_), window_queue_(link.windows, *link.stream) {}
 
   void submit(Operation& operation);
-  /// Moves along operations that wait for the GPU's work, their next round, the peer's window or a short copy.
+  /// Moves along operations that wait for the GPU's work, their next round, a lane, the peer's window or a short copy.
   /// @return true when something advanced
   bool progress() {
     const bool started = progress_waiting(), sent = sender_.progress();
@@ -56,7 +56,7 @@ class LocalOperations {
 
   bool empty() const { return book_.empty(); }
   size_t size() const { return book_.size(); }
-  /// True when an operation waits for the application's GPU work, or for its next round.
+  /// True when an operation waits for the application's GPU work, for its next round, or for a lane.
   bool waits() const { return book_.any_waiting(); }
   bool copying() const { return sender_.copying() || receiver_.copying(); }
   size_t arrivals() const { return receiver_.arrivals(); }
@@ -64,7 +64,8 @@ class LocalOperations {
 
  private:
   bool progress_waiting();
-  void start(LocalOperation& local);
+  bool start(LocalOperation& local);
+  bool are_lanes_ready(const Operation& operation);
   void enter(LocalOperation& local, Window window);
   void pass(LocalOperation& local);
   void end_early(LocalOperation& local, Status why);

@@ -23,6 +23,7 @@ struct LocalOperation {
   Packing packing = Packing::kWhole;  ///< of the offer or the posted receive
   std::vector<std::byte> offers;      ///< kWindow, kOffered: WireOffers
   WaySet ways = 0;                    ///< those of `offers`
+  bool has_round = false;             ///< kGpu: it has the ranges of its round, and waits for a lane
   bool begun = false;                 ///< send, write: begun without a Go. Receive: a Posted was sent, so its send may begin
   uint32_t jobs = 0;                  ///< jobs that lanes have
   bool answered = false;              ///< send, write: the peer's answer came before the lane ended the job
@@ -41,6 +42,7 @@ struct LocalOperation {
     packing = Packing::kWhole;
     offers.clear();
     ways = 0;
+    has_round = false;
     begun = false;
     jobs = 0;
     answered = false;
@@ -82,7 +84,7 @@ class OperationBook {
   /// Ends an operation with `status`, or with the reason of its early end. `local` is gone afterwards, unless a round has ended well
   /// and another one follows: then `local` waits for that.
   void finish(LocalOperation& local, Status status);
-  /// Adds an operation in kGpu to `take_waiting`: it waits for the application's GPU work or for its next round.
+  /// Adds an operation in kGpu to `take_waiting`: it waits for the application's GPU work, for its next round, or for a lane.
   void wait(const LocalOperation& local) { waiting_.push_back(local.number()); }
   std::vector<uint64_t> take_waiting() { return std::exchange(waiting_, {}); }
   bool any_waiting() const { return !waiting_.empty(); }

@@ -1,6 +1,6 @@
 // The phases of an operation of this end, and how it can end early in each:
 //
-//   kGpu       waits for the application's GPU work on its memory, or for its next round
+//   kGpu       waits for the application's GPU work on its memory, for its next round, or for a lane that is not ready
 //   kReadOut   a short message is being copied from the GPU
 //   kWindow    waits for room in the peer's window
 //   kLeaving   a short send is in the control stream's buffer, and not yet in the kernel's

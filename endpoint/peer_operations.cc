@@ -92,6 +92,12 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
     }
   }
   auto ranges = or_refuse(std::move(looked_up), frame.operation, charge);
+  if constexpr (kReads) {
+    if (ranges && !busy && !is_short(frame) && !link_.lanes.is_ready_to_offer(*ranges, frame.bytes)) busy = frame.ranges[0].slot;
+  } else if constexpr (Frame::kType == FrameType::kWrite) {
+    // A write that has begun cannot wait, because others come behind it.
+    if (ranges && !busy && !frame.begun && !link_.lanes.is_ready_to_take(*ranges, frame.packing)) busy = frame.ranges[0].slot;
+  }
   if (ranges && !busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*ranges), charge));
   return busy;
 }

@@ -38,7 +38,7 @@ class PeerOperations {
   /// Refuses a write that got a Go and that the peer will not begin.
   Status drop_write(uint64_t number);
 
-  /// Begins operations that the GPU's work no longer holds up, and moves short copies along. @return true when something advanced
+  /// Begins operations that nothing holds up any more, and moves short copies along. @return true when something advanced
   bool progress();
   /// A lane has ended a job of the peer: nothing touches its memory any more.
   void end_moved(PeerJob& job, bool received);
@@ -50,7 +50,7 @@ class PeerOperations {
 
   /// True when no copy is under way.
   bool quiet() const { return copies_.empty(); }
-  /// True when an operation waits for the application's GPU.
+  /// True when an operation waits for the application's GPU or for a lane.
   bool waits() const { return !held_up_.empty(); }
   /// Long reads that wait for the peer's Go.
   size_t waiting_reads() const { return reads_.size(); }
@@ -66,15 +66,15 @@ class PeerOperations {
     Charge charge;      // of a read
   };
 
-  /// A frame that names memory which the application's GPU still uses. Its window, where it is counted, bounds the number of these.
+  /// A frame that names memory which the application's GPU still uses, or for which a lane is not ready. Its window, where it is counted, bounds the number of these.
   struct HeldUp {
     FrameHeader header;
     std::vector<std::byte> payload;
     SlotId by;  // of that memory
   };
 
-  // @param counted the frame is counted in its window already. @return nullopt: taken; a slot: the GPU still uses its memory, and the
-  // frame must be taken again later
+  // @param counted the frame is counted in its window already. @return nullopt: taken; a slot: the GPU still uses its memory, or a
+  // lane is not ready for it, and the frame must be taken again later
   Result<std::optional<SlotId>> take(const FrameHeader& header, std::span<const std::byte> payload, bool counted);
   template <class Frame>
   Result<std::optional<SlotId>> take(const FrameHeader& header, std::span<const std::byte> payload, bool counted);

@@ -61,6 +61,8 @@ class Lane {
   Way way() const { return way_; }
   bool receives() const { return receives_; }
 
+  /// Sender: false while a thread prepares this end for these ranges. Offer them later, or they will not go this way.
+  virtual bool is_ready(std::span<const HeldRange> /*ranges*/) { return true; }
   /// Sender: call before telling the peer of a transfer. @param words empty; gets what the receiver's lane needs to know
   /// @return false: these bytes cannot go this way
   virtual bool offer(std::span<const HeldRange> /*ranges*/, std::vector<std::byte>& /*words*/) { return false; }
@@ -72,7 +74,7 @@ class Lane {
   /// throws.
   /// @param words as `take` had them; empty at the sender @param go sent by the receiver before, unless its lane `sends_go`
   virtual void push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) = 0;
-  /// Receiver: true if the lane itself sends the Go of a job, at its end.
+  /// Receiver: true if the lane itself sends the Go of a job, later.
   virtual bool sends_go() const { return false; }
 
   /// A message of the lane at the other end. @return kProtocol: a correct peer would not send it now

@@ -35,6 +35,14 @@ Lane* Lanes::find(Way way, bool receives) const {
   return found == all_.end() ? nullptr : *found;
 }
 
+bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, uint64_t bytes) {
+  bool ready = (host_ != nullptr && !declined_) || net_send_.is_ready(ranges, preferred_packing(ranges, bytes));
+  for (const auto& lane : near_) {
+    if (!lane->receives()) ready &= lane->is_ready(ranges);
+  }
+  return ready;
+}
+
 Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bool on_host) {
   Offer offer;
   std::vector<std::byte> words;
@@ -77,6 +85,11 @@ Status Lanes::check(const WireOffers& offers, uint64_t bytes) const {
   return Status::ok();
 }
 
+// Not on one host: whether the network is needed there is known when all other ways have been tried.
+bool Lanes::is_ready_to_take(std::span<const HeldRange> to, Packing wanted) {
+  return host_ != nullptr || net_recv_.is_ready(to, wanted == Packing::kWhole && to.size() > 1 ? Packing::kPacked : wanted);
+}
+
 Status Lanes::take(std::span<const HeldRange> to, const WireOffers& offers, Packing over_network, GoFrame& go) {
   for (const auto& lane : near_) {
     if (offers.empty() || !lane->receives()) continue;
@@ -112,8 +125,9 @@ Status Lanes::receive_elsewhere(std::unique_ptr<Job>&& job, GoFrame go) {
   }
   go.way = lane->way();
   job->packing = go.packing;
+  const bool sends_go = lane->sends_go();
   lane->push(std::move(job), {}, go);
-  stream_.send(go);
+  if (!sends_go) stream_.send(go);
   return Status::ok();
 }
 

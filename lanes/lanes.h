@@ -39,6 +39,8 @@ class Lanes {
         const PullParts& on_host, ControlStream& stream, bool eager);
 
   // Sender.
+  /// False while a thread prepares this end for these ranges: offer them later.
+  bool is_ready_to_offer(std::span<const HeldRange> ranges, uint64_t bytes);
   /// Call before telling the peer of a transfer, while the transfer can still be refused on its own.
   /// @param on_host false: over the network only
   /// @return the error of the plugin or the allocator if the bytes cannot leave in any way
@@ -56,6 +58,8 @@ class Lanes {
   uint64_t bytes_to_send() const { return net_send_.bytes(); }
 
   // Receiver.
+  /// False while a thread prepares this end for these ranges over the network. @param wanted as for `take`
+  bool is_ready_to_take(std::span<const HeldRange> to, Packing wanted);
   /// Checks what the peer offers for so many bytes. @return kProtocol naming what a correct peer would not offer
   Status check(const WireOffers& offers, uint64_t bytes) const;
   /// Chooses the way for offered bytes. @param offers checked @param go gets the way, and the packing over the network
@@ -64,7 +68,7 @@ class Lanes {
   Status take(std::span<const HeldRange> to, const WireOffers& offers, Packing over_network, GoFrame& go);
   /// For the network only. @return `wanted`, or kPacked; errors as for `offer`
   Result<Packing> prepare_recv(std::span<const HeldRange> ranges, Packing wanted) { return net_recv_.prepare(ranges, wanted); }
-  /// Gives the job to the lane that `take` chose. @param go as `take` made it; sent now or at the end of the job
+  /// Gives the job to the lane that `take` chose. @param go as `take` made it; sent now or later
   void receive(std::unique_ptr<Job> job, const WireOffers& offers, const GoFrame& go);
   /// Receives a transfer that the peer has begun without a Go.
   void receive_begun(std::unique_ptr<Job> job) { net_recv_.push(std::move(job), {}, {}); }

@@ -10,29 +10,57 @@ NetMemory::~NetMemory() {
   if (scrap_ != nullptr) give_back(*scrap_);
 }
 
-Result<Packing> NetMemory::prepare(std::span<const HeldRange> ranges, Packing wanted) {
+// True if the ranges need no staging.
+bool NetMemory::fits(std::span<const HeldRange> ranges, Packing wanted) {
   const auto is_taken = [this](const HeldRange& range) { return registered(range.region()) != nullptr; };
-  if (wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken)) return wanted;
+  return wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken);
+}
+
+bool NetMemory::is_ready(std::span<const HeldRange> ranges, Packing wanted) {
+  if (ranges.empty() || fits(ranges, wanted)) return true;
+  const Region& region = ranges.front().region();
+  const SegmentCopier& copier = copier_for(region);
+  if (find(region.type, copier) != nullptr) return true;
+  const Kinds kinds = kinds_for(region.type, copier);
+  return parts_.staging.is_ready(kinds.kind) && (!kinds.fetches || parts_.staging.is_ready(StagingKind::kMapped));
+}
+
+Result<Packing> NetMemory::prepare(std::span<const HeldRange> ranges, Packing wanted) {
+  if (fits(ranges, wanted)) return wanted;
   const auto staging = staging_for(ranges.front().region());
   if (!staging.is_ok()) return staging.status();
   return Packing::kPacked;
 }
 
-Result<StagingArea*> NetMemory::staging_for(const Region& region) {
-  SegmentCopier& reaching = region.type == MemoryType::kCuda ? parts_.device_copier : parts_.host_copier;
-  SegmentCopier& copier = region.access.copier != nullptr ? *region.access.copier : reaching;
-  const auto serves = [&](const auto& staging) { return staging->type == region.type && staging->copier == &copier; };
+SegmentCopier& NetMemory::copier_for(const Region& region) const {
+  if (region.access.copier != nullptr) return *region.access.copier;
+  return region.type == MemoryType::kCuda ? parts_.device_copier : parts_.host_copier;
+}
+
+StagingArea* NetMemory::find(MemoryType type, const SegmentCopier& copier) const {
+  const auto serves = [&](const auto& staging) { return staging->type == type && staging->copier == &copier; };
   const auto known = std::find_if(staging_.begin(), staging_.end(), serves);
-  if (known != staging_.end()) return known->get();
+  return known == staging_.end() ? nullptr : known->get();
+}
+
+Result<StagingArea*> NetMemory::staging_for(const Region& region) {
+  SegmentCopier& copier = copier_for(region);
+  if (StagingArea* const known = find(region.type, copier)) return known;
   TCPX_ASSIGN_OR_RETURN(auto fresh, make_staging(region.type, copier));
   return staging_.emplace_back(std::move(fresh)).get();
 }
 
-Result<std::unique_ptr<StagingArea>> NetMemory::make_staging(MemoryType type, SegmentCopier& copier) {
+NetMemory::Kinds NetMemory::kinds_for(MemoryType type, const SegmentCopier& copier) const {
   const bool reached = type == MemoryType::kCuda && &copier == &parts_.device_copier;
   const bool fetches = !reached && receives_ && parts_.steered;
+  if (reached || fetches) return {StagingKind::kDevice, fetches};
+  return {type == MemoryType::kHost ? StagingKind::kHost : StagingKind::kMapped};
+}
+
+Result<std::unique_ptr<StagingArea>> NetMemory::make_staging(MemoryType type, SegmentCopier& copier) {
+  const auto [kind, fetches] = kinds_for(type, copier);
   auto fresh = std::make_unique<StagingArea>();
-  fresh->kind = reached || fetches ? StagingKind::kDevice : type == MemoryType::kHost ? StagingKind::kHost : StagingKind::kMapped;
+  fresh->kind = kind;
   TCPX_ASSIGN_OR_RETURN(fresh->buffer, parts_.staging.take(fresh->kind));
   const auto memory = connection_.register_memory(fresh->buffer.device(), fresh->buffer.size(),
                                                   fresh->kind == StagingKind::kDevice ? MemoryType::kCuda : MemoryType::kHost);

@@ -60,6 +60,8 @@ class NetMemory {
   NetMemory(const NetMemory&) = delete;
   NetMemory& operator=(const NetMemory&) = delete;
 
+  /// As NetLane::is_ready.
+  bool is_ready(std::span<const HeldRange> ranges, Packing wanted);
   /// As NetLane::prepare.
   Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
   /// The slots for memory such as this region. Made when first asked for.
@@ -72,6 +74,15 @@ class NetMemory {
   void forget(MemoryId region);
 
  private:
+  /// Which memory a staging area is made of.
+  struct Kinds {
+    StagingKind kind{};
+    bool fetches = false;  // it has mapped memory, too
+  };
+  bool fits(std::span<const HeldRange> ranges, Packing wanted);
+  SegmentCopier& copier_for(const Region& region) const;
+  StagingArea* find(MemoryType type, const SegmentCopier& copier) const;
+  Kinds kinds_for(MemoryType type, const SegmentCopier& copier) const;
   Result<std::unique_ptr<StagingArea>> make_staging(MemoryType type, SegmentCopier& copier);
   void give_back(StagingArea& staging);
 

@@ -1,12 +1,18 @@
 // StagingBuffers: a pool of the buffers that network lanes gather into and scatter from. Buffers are freed only when the endpoint ends:
-// freeing GPU memory waits for all of the GPU's work, and some of that may wait for this endpoint (base/gpu_order.h).
+// freeing GPU memory waits for all of the GPU's work, and some of that may wait for this endpoint (base/gpu_order.h). The driver takes
+// its time to make one, too (11 ms for 16 MiB, on an H100), so who can wait has it made on a thread of the Unmapper.
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "base/memory_ops.h"
+#include "lanes/unmapper.h"
 
 namespace tcpx {
 
@@ -19,37 +25,73 @@ enum class StagingKind : uint8_t {
 /// One thread at a time: the one that makes progress.
 class StagingBuffers {
  public:
-  /// @param memory for the GPU, host_memory for the host; both must outlive the pool. @param bytes size of each buffer
-  StagingBuffers(MemoryOps& memory, MemoryOps& host_memory, int device, size_t bytes)
-      : memory_(memory), host_memory_(host_memory), device_(device), bytes_(bytes) {}
+  /// All must outlive the pool.
+  /// @param memory for the GPU, host_memory for the host @param bytes size of each buffer
+  StagingBuffers(MemoryOps& memory, MemoryOps& host_memory, int device, size_t bytes, Unmapper& maker)
+      : memory_(memory), host_memory_(host_memory), device_(device), bytes_(bytes), maker_(maker) {}
 
-  Result<MemoryBuffer> take(StagingKind kind) {
-    auto& free = free_[static_cast<size_t>(kind)];
-    if (free.empty()) return make(kind);
-    MemoryBuffer buffer = std::move(free.back());
-    free.pop_back();
-    return buffer;
+  /// False while a thread makes a buffer, which this begins. Once true, the next `take` returns at once, though it may fail.
+  bool is_ready(StagingKind kind) {
+    Pool& pool = pools_[static_cast<size_t>(kind)];
+    if (kind == StagingKind::kHost || !pool.free.empty()) return true;
+    if (pool.making == nullptr) {
+      auto making = std::make_shared<Making>();
+      maker_.begin([making, make = maker_of(kind)] {
+        try {
+          making->buffer = make();
+        } catch (const std::bad_alloc&) {  // it has failed
+        }
+        making->done.store(true, std::memory_order_release);
+      });
+      pool.making = std::move(making);
+    }
+    return pool.making->done.load(std::memory_order_acquire);
   }
-  void give_back(StagingKind kind, MemoryBuffer buffer) { free_[static_cast<size_t>(kind)].push_back(std::move(buffer)); }
+  /// Makes a buffer on this thread if there is none.
+  Result<MemoryBuffer> take(StagingKind kind) {
+    Pool& pool = pools_[static_cast<size_t>(kind)];
+    if (!pool.free.empty()) {
+      MemoryBuffer buffer = std::move(pool.free.back());
+      pool.free.pop_back();
+      return buffer;
+    }
+    if (pool.making == nullptr || !pool.making->done.load(std::memory_order_acquire)) return maker_of(kind)();
+    const auto made = std::exchange(pool.making, nullptr);
+    return std::move(made->buffer);
+  }
+  void give_back(StagingKind kind, MemoryBuffer buffer) {
+    pools_[static_cast<size_t>(kind)].free.push_back(std::move(buffer));
+  }
 
  private:
-  Result<MemoryBuffer> make(StagingKind kind) {
+  /// What a thread makes. It writes `buffer` before `done`, and nothing afterwards.
+  struct Making {
+    Result<MemoryBuffer> buffer = Status(Code::kExhausted, "allocate", "out of memory");
+    std::atomic<bool> done = false;
+  };
+  struct Pool {
+    std::vector<MemoryBuffer> free;
+    std::shared_ptr<Making> making;
+  };
+
+  std::function<Result<MemoryBuffer>()> maker_of(StagingKind kind) const {
     switch (kind) {
       case StagingKind::kHost:
-        return host_memory_.allocate_device(0, bytes_);
+        return [&memory = host_memory_, bytes = bytes_] { return memory.allocate_device(0, bytes); };
       case StagingKind::kDevice:
-        return memory_.allocate_device(device_, bytes_);
+        return [&memory = memory_, device = device_, bytes = bytes_] { return memory.allocate_device(device, bytes); };
       case StagingKind::kMapped:
         break;
     }
-    return memory_.allocate_mapped(device_, bytes_);
+    return [&memory = memory_, device = device_, bytes = bytes_] { return memory.allocate_mapped(device, bytes); };
   }
 
   MemoryOps& memory_;
   MemoryOps& host_memory_;
   const int device_;
   const size_t bytes_;
-  std::array<std::vector<MemoryBuffer>, 3> free_;  // by kind
+  Unmapper& maker_;
+  std::array<Pool, 3> pools_;  // by kind
 };
 
 }  // namespace tcpx

@@ -1,6 +1,7 @@
 #include "lanes/ring/ring_lane.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -24,28 +25,82 @@ RingLane::~RingLane() {
 
 std::unique_ptr<Lane> make_ring_lane(const LaneMaking& making, bool receives) {
   const SharedArea& area = making.host.area;
-  return std::make_unique<RingLane>(area.bulk_ring(receives != area.first()), making.parts, !receives);
+  return std::make_unique<RingLane>(area.bulk_ring(receives != area.first()), making, !receives);
 }
 
-bool RingLane::reaches(std::span<const HeldRange> ranges) {
+// The first call for memory of the GPU begins the pinning.
+bool RingLane::is_ready(std::span<const HeldRange> ranges) {
+  if (!status_.is_ok() || ranges.empty() || !is_for_gpu(ranges) || ranges.front().region().access.copier != nullptr) return true;
+  if (pin_ == nullptr) pin();
+  return is_pinned();
+}
+
+// Call when `is_ready`.
+bool RingLane::reaches(std::span<const HeldRange> ranges) const {
   if (!status_.is_ok() || ranges.empty()) return false;
-  return !is_for_gpu(ranges) || (ranges.front().region().access.copier == nullptr && reaches_gpu());
+  return !is_for_gpu(ranges) || (ranges.front().region().access.copier == nullptr && pin_->ring);
 }
 
-// True if this end's GPU reaches the ring.
-bool RingLane::reaches_gpu() {
-  if (std::exchange(asked_, true)) return static_cast<bool>(mapped_);
-  auto mapped = parts_.memory.map_host(parts_.gpu, ring_.bytes, BulkRing::kBytes);
-  if (mapped.is_ok()) {
-    mapped_ = std::move(*mapped);
-  } else {
-    log(LogLevel::kInfo, mapped.status().to_string(), ": GPU memory does not go through the ring that is shared with the peer");
+void RingLane::pin() {
+  auto pin = std::make_shared<Pin>();
+  parts_.unmapper.begin([pin, &ops = parts_.memory, gpu = parts_.gpu, bytes = ring_.bytes] {
+    try {
+      auto ring = ops.map_host(gpu, bytes, BulkRing::kBytes);
+      if (ring.is_ok()) {
+        pin->ring = std::move(*ring);
+      } else {
+        log(LogLevel::kInfo, ring.status().to_string(), ": GPU memory does not go through the ring that is shared with the peer");
+      }
+    } catch (const std::bad_alloc&) {  // it is then not pinned
+    }
+    pin->done.store(true, std::memory_order_release);
+    pin->done.notify_all();
+  });
+  pin_ = std::move(pin);
+}
+
+MemoryBuffer RingLane::close() {
+  const auto pin = std::move(pin_);
+  if (pin == nullptr) return {};
+  if (pin->done.load(std::memory_order_acquire)) return std::move(pin->ring);
+  return MemoryBuffer(nullptr, ring_.bytes, BulkRing::kBytes, [pin] {
+    pin->done.wait(false, std::memory_order_acquire);
+    pin->ring = {};
+  });
+}
+
+// The order of a receiver's Gos is that of its jobs.
+void RingLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& go) {
+  if (receives() && is_for_gpu(job->ranges) && !(is_pinned() && pin_->ring)) {
+    unpinned_.push_back({nullptr, go});
+    unpinned_.back().job = std::move(job);
+    return;
   }
-  return static_cast<bool>(mapped_);
+  if (receives()) stream_.send(go);
+  jobs_.push_back(std::move(job));
+  pushed_ = true;
+}
+
+bool RingLane::end_unpinned() {
+  if (unpinned_.empty() || (status_.is_ok() && !is_pinned())) return false;
+  for (; !unpinned_.empty(); unpinned_.pop_front()) {
+    auto& [job, go] = unpinned_.front();
+    if (job == nullptr) continue;  // it was given away in a turn that then ran out of memory
+    if (status_.is_ok() && pin_->ring) {
+      push(std::move(job), {}, go);
+    } else if (status_.is_ok()) {
+      if (const Status left = elsewhere_(std::move(job), go); !left.is_ok()) fail(left);
+    }
+    if (job == nullptr) continue;
+    job->status = status_;
+    ended_.push_back(std::move(job));
+  }
+  return true;
 }
 
 bool RingLane::progress(TimePoint now) {
-  bool advanced = end_pieces();
+  bool advanced = end_unpinned();
+  advanced |= end_pieces();
   const uint64_t enough = begun_ + kTurnBytes;
   starved_ = false;
   while (status_.is_ok() && next_cut_ < jobs_.size() && begun_ < enough && begin_piece()) {
@@ -75,7 +130,7 @@ bool RingLane::begin_piece() {
   const size_t at = begun_ % BulkRing::kBytes;
   const uint64_t most = std::min<uint64_t>({may.value_or(0), for_gpu ? kLongPiece : piece_, BulkRing::kBytes - at});
   if (most == 0 || (for_gpu && pieces_.size() >= kMaxGpuPieces)) return false;
-  std::byte* const ring = (for_gpu ? mapped_.device() : ring_.bytes) + at;
+  std::byte* const ring = (for_gpu ? pin_->ring.device() : ring_.bytes) + at;
   Piece piece;
   size_t range_at = range_;
   uint64_t offset = offset_;
@@ -178,11 +233,14 @@ void RingLane::abandon() {
 }
 
 bool RingLane::serves(MemoryId region) const {
-  return std::any_of(jobs_.begin(), jobs_.end(), [region](const auto& job) { return is_of_peer(*job, region); });
+  const auto is_peers = [region](const std::unique_ptr<Job>& job) { return job != nullptr && is_of_peer(*job, region); };
+  return std::any_of(jobs_.begin(), jobs_.end(), is_peers) ||
+         std::any_of(unpinned_.begin(), unpinned_.end(), [&](const Unpinned& entry) { return is_peers(entry.job); });
 }
 
 std::string RingLane::flight_record() const {
-  return concat("through shared memory, ", sends_ ? "sent: " : "received: ", jobs_.size(), " transfers, ", copied_,
+  return concat("through shared memory, ", sends_ ? "sent: " : "received: ", jobs_.size() + unpinned_.size(), " transfers, ",
+                copied_,
                 " bytes so far, ", begun_ - copied_, " being copied");
 }
 

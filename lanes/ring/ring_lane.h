@@ -1,7 +1,8 @@
 // RingLane: the lane through a ring in shared memory (lanes/host_area.h), in one direction between two endpoints of one host. It
 // serves transfers that the receiver cannot pull: it cannot read the sender's memory, or its own memory is of another kind. The
 // sender copies into the ring while the receiver copies out of it, host memory with the threads of HostCopier, GPU memory with the
-// GPU, for which the ring is pinned when first needed.
+// GPU, for which the ring is pinned when first needed. The driver pins it on a thread of the Unmapper: a sender's transfer is offered
+// only when that is over, and the Go of a receiver's transfer leaves only then, so until then it can still go another way.
 //
 //   ring:  | filled | being filled |        free        | being taken | filled |
 //                   ^ written                           ^ read                     (both count completed copies only)
@@ -14,8 +15,10 @@
 // then wakes the peer if `take_told` says so; an end that goes to sleep tells what it `wants` and then checks `can_move`.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -49,30 +52,39 @@ class RingLane final : public Lane {
 
   /// All must outlive this.
   /// @param piece bytes of a host memory piece
-  RingLane(BulkRing& ring, const PullParts& parts, bool sends, size_t piece = piece_for(usable_cores()))
-      : Lane(Way::kRing, !sends), ring_(ring), parts_(parts), sends_(sends), piece_(piece) {}
+  RingLane(BulkRing& ring, const LaneMaking& making, bool sends, size_t piece = piece_for(usable_cores()))
+      : Lane(Way::kRing, !sends),
+        ring_(ring),
+        parts_(making.parts),
+        stream_(making.stream),
+        elsewhere_(making.elsewhere),
+        sends_(sends),
+        piece_(piece) {}
   /// Waits for the GPU.
   ~RingLane() override;
 
-  /// No words: what is offered can be put into the ring. The first job of a GPU pins the ring, and logs a failure.
-  bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& /*words*/) override { return reaches(ranges); }
-  bool take(std::span<const HeldRange> to, std::span<const std::byte> /*words*/) override { return reaches(to); }
-  void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override {
-    jobs_.push_back(std::move(job));
-    pushed_ = true;
+  bool is_ready(std::span<const HeldRange> ranges) override;
+  /// No words: what is offered can be put into the ring.
+  bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& /*words*/) override {
+    return is_ready(ranges) && reaches(ranges);
   }
+  bool take(std::span<const HeldRange> to, std::span<const std::byte> /*words*/) override {
+    return !is_ready(to) || reaches(to);
+  }
+  void push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) override;
+  bool sends_go() const override { return receives(); }
   bool progress(TimePoint now) override;
   void fail(const Status& reason) override;
   void abandon() override;
   const Status& status() const override { return status_; }
-  bool idle() const override { return jobs_.empty() && ended_.empty(); }
+  bool idle() const override { return jobs_.empty() && unpinned_.empty() && ended_.empty(); }
   /// Not 0 after kPatience without any move of the other end, which may have been stopped.
   uint32_t wants(TimePoint now) const override {
     if (!waits(now)) return 0;
     return sends_ ? kWakeForBulkRoom : kWakeForBulkBytes;
   }
   /// True when idle, or when the peer will wake this end.
-  bool rests(TimePoint now) const override { return idle() || waits(now); }
+  bool rests(TimePoint now) const override { return idle() || (unpinned_.empty() && waits(now)); }
   bool can_move() const override {
     if (next_cut_ >= jobs_.size() || !status_.is_ok()) return false;
     return sends_ ? begun_ - ring_.read.load(std::memory_order_relaxed) != BulkRing::kBytes
@@ -82,8 +94,8 @@ class RingLane final : public Lane {
     if (!std::exchange(told_, false)) return 0;
     return sends_ ? kWakeForBulkBytes : kWakeForBulkRoom;
   }
-  /// @return the GPU's pin of the ring, if any
-  MemoryBuffer close() override { return std::exchange(mapped_, {}); }
+  /// @return the GPU's pin of the ring, if any; one that is still being made is waited for when the buffer goes
+  MemoryBuffer close() override;
   bool serves(MemoryId region) const override;
   std::string flight_record() const override;
 
@@ -100,8 +112,21 @@ class RingLane final : public Lane {
     bool ends_job = false;
   };
 
-  bool reaches(std::span<const HeldRange> ranges);
-  bool reaches_gpu();
+  /// What a thread of the Unmapper pins. It writes `ring` before `done`, and nothing afterwards.
+  struct Pin {
+    MemoryBuffer ring;  // its bytes; empty: the GPU does not reach them
+    std::atomic<bool> done = false;
+  };
+  /// A job of GPU memory without its Go.
+  struct Unpinned {
+    std::unique_ptr<Job> job;
+    GoFrame go;
+  };
+
+  bool reaches(std::span<const HeldRange> ranges) const;
+  void pin();
+  bool is_pinned() const { return pin_->done.load(std::memory_order_acquire); }
+  bool end_unpinned();
   std::optional<uint64_t> room();
   bool begin_piece();
   bool start(Piece& piece, bool for_gpu);
@@ -112,10 +137,12 @@ class RingLane final : public Lane {
 
   BulkRing& ring_;
   const PullParts parts_;
+  ControlStream& stream_;
+  const std::function<Status(std::unique_ptr<Job>&&, GoFrame)> elsewhere_;
   const bool sends_;
   const size_t piece_;
-  bool asked_ = false;                     // pinning the ring was tried
-  MemoryBuffer mapped_;                    // the ring's bytes, if the GPU reaches them
+  std::shared_ptr<Pin> pin_;               // null: no transfer of GPU memory has been offered yet
+  std::deque<Unpinned> unpinned_;          // received when the ring is pinned
   std::deque<std::unique_ptr<Job>> jobs_;  // in order; pieces are cut from the front
   size_t next_cut_ = 0;                    // index into jobs_ of the first job not cut to its end
   size_t range_ = 0;                       // where the next piece begins in that job

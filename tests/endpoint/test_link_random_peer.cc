@@ -51,7 +51,10 @@ class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<std
     side.take_notifications = [&] { return inbox_.take_all().size(); };
     side.say = [&](const FrameHeader& header, std::span<const std::byte> payload) { say_raw(header, payload); };
     side.settle = [&] {
-      steps(4);
+      for (int i = 0; i < 4; ++i) {
+        step();
+        EXPECT_TRUE(wait_until([&] { return staging_.is_ready(StagingKind::kDevice); }));  // operations may wait for it
+      }
       return std::exchange(heard_.frames, {});
     };
     side.alive = [&] { return alive(); };

@@ -289,7 +289,7 @@ TEST_F(LinkSharedGpu, ThePeerChooses) {
 
 TEST_F(LinkSharedGpu, WhenTheLinkHasEndedTheRingIsPinnedNoMore) {
   (void)send(device(9, kLong));
-  steps(3);
+  ASSERT_TRUE(await(FrameType::kSend));
   EXPECT_EQ(gpu_.mapped_bytes(), BulkRing::kBytes);
   link_->fail(Status(Code::kTimeout, "test", "given up"));
   ASSERT_TRUE(drive([&] { return link_->closed(); }));

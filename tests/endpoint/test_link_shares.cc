@@ -222,7 +222,7 @@ TEST_F(LinkShares, AShareCountsAsMappedUntilThePeerHasSaidOtherwise) {
     std::vector<HeldRange> whole = one({registry_.use(region).value(), device_.data(), kLong});
     (void)start(OperationKind::kSend, {.ranges = std::move(whole)});
   }
-  step();
+  ASSERT_TRUE(await(FrameType::kSend));
   std::vector<uint64_t> shares;
   while (const auto told = hear(FrameType::kLane)) shares.push_back(told->operation);
   ASSERT_FALSE(shares.empty());
@@ -249,7 +249,7 @@ TEST_F(LinkShares, OnlyTheAnswerEndsWhatThePeerMaps) {
     std::vector<HeldRange> whole = one({registry_.use(region).value(), device_.data(), kLong});
     (void)start(OperationKind::kSend, {.ranges = std::move(whole)});
   }
-  step();
+  ASSERT_TRUE(await(FrameType::kSend));
   const auto shared = hear(FrameType::kLane);
   ASSERT_TRUE(shared);
   EXPECT_TRUE(link_->forget(region));

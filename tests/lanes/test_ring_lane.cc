@@ -66,11 +66,15 @@ class RingLanes : public ::testing::TestWithParam<Setup> {
   }
   /// An end for memory of its kind, as it is when the first transfer has been agreed on.
   std::unique_ptr<RingLane> end(bool sends, HostCopier& copier, SegmentCopier& gpu_copier, const Memory& memory, MemoryId id) {
-    auto lane = std::make_unique<RingLane>(
-        *ring_, PullParts{.memory = memory_, .gpu_copier = gpu_copier, .host_copier = copier, .unmapper = unmapper_}, sends,
-        GetParam().piece);
-    EXPECT_TRUE(lane->take(ranges(id, memory, {{0, 1}}), {}));
+    auto lane = make_lane(sends, copier, gpu_copier);
+    const auto first = ranges(id, memory, {{0, 1}});
+    EXPECT_TRUE(wait_until([&] { return lane->is_ready(first); }));
+    EXPECT_TRUE(lane->take(first, {}));
     return lane;
+  }
+  std::unique_ptr<RingLane> make_lane(bool sends, HostCopier& copier, SegmentCopier& gpu_copier) {
+    const PullParts parts{.memory = memory_, .gpu_copier = gpu_copier, .host_copier = copier, .unmapper = unmapper_};
+    return std::make_unique<RingLane>(*ring_, LaneMaking{host_, parts, stream_, {}}, sends, GetParam().piece);
   }
   static void push(RingLane& lane, std::unique_ptr<Job> job) { lane.push(std::move(job), {}, {}); }
   void step() {
@@ -83,6 +87,8 @@ class RingLanes : public ::testing::TestWithParam<Setup> {
   std::mt19937_64 random_{5};
   MemoryRegistry registry_{1};
   HiddenMemoryOps memory_;
+  HostPeer host_;
+  ControlStream stream_;
   Unmapper unmapper_{std::shared_ptr<MemoryOps>(std::shared_ptr<void>(), &memory_), 0, {}};
   Memory from_{memory_, GetParam().from}, to_{memory_, GetParam().to};
   const MemoryId from_id_ = registry_.add(from_.data, kMemory, from_.type).value();
@@ -242,11 +248,12 @@ TEST_P(RingLanes, WhatCannotComeThisWay) {
 
 TEST_P(RingLanes, ARingThatCannotBePinnedIsForHostMemoryAlone) {
   memory_.forbid_mapping();
-  const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_, .unmapper = unmapper_};
-  RingLane out(*ring_, parts, true), in(*ring_, parts, false);
+  const auto out = make_lane(true, here_, *gpu_here_), in = make_lane(false, here_, *gpu_here_);
+  const auto from = ranges(from_id_, from_, {{0, 9}}), to = ranges(to_id_, to_, {{0, 9}});
+  EXPECT_TRUE(wait_until([&] { return out->is_ready(from) && in->is_ready(to); }));
   std::vector<std::byte> words;
-  EXPECT_EQ(out.offer(ranges(from_id_, from_, {{0, 9}}), words), GetParam().from == kHost);
-  EXPECT_EQ(in.take(ranges(to_id_, to_, {{0, 9}}), {}), GetParam().to == kHost);
+  EXPECT_EQ(out->offer(from, words), GetParam().from == kHost);
+  EXPECT_EQ(in->take(to, {}), GetParam().to == kHost);
 }
 
 // By the end with the GPU, or by both; once.

@@ -184,7 +184,7 @@ class TwoEnds {
   std::unique_ptr<SegmentCopier> copier_ = ops_->make_segment_copier(0).value();
   HostCopier host_copier_{1};
   Unmapper unmapper_{ops_, 0, {}};
-  StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes};
+  StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes, unmapper_};
   MemoryRegistry registry_{1};
 
  public:

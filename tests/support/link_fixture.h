@@ -97,7 +97,7 @@ class LinkTest : public ::testing::Test {
             .memory = registry_,
             .copies = copies_,
             .inbox = inbox_,
-            .lanes = {.staging = staging_, .device_copier = *bulk_copier_, .host_copier = *bulk_copier_},
+            .lanes = {.staging = *pool_, .device_copier = *bulk_copier_, .host_copier = *bulk_copier_},
             .pulls = {.memory = *machine_, .gpu_copier = *bulk_copier_, .host_copier = host_copier_, .unmapper = unmapper_},
             .clock = clock_,
             .inline_bytes = kInline},
@@ -283,7 +283,8 @@ class LinkTest : public ::testing::Test {
   HostCopier host_copier_{1};
   Unmapper unmapper_{ops_, 0, {}};
   InlineCopies copies_{*ops_, copier_, 0};
-  StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes};
+  StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes, unmapper_};
+  StagingBuffers* pool_ = &staging_;  // of links made from now on; must outlive them
   NotifyInbox inbox_{4};
   Bytes host_ = pattern(kPart, 1), device_ = pattern(kPart, 2), peers_ = pattern(kPart, 3);
   CreditWindows::Size windows_ = CreditWindows::Size::kWhole;  // of links made from now on, and of their peers
