@@ -104,7 +104,7 @@ TEST_P(EndpointSameHost, AnEndpointThatGoesIsGone) {
   EXPECT_TRUE(fails(a_, receive, Code::kPeerGone));
 }
 
-TCPX_OVER_SETUPS(EndpointSameHost, on_one_host(all_setups()));
+TCPX_OVER_SETUPS(EndpointSameHost, on_one_host(few_setups()));
 
 class EndpointOverTcp : public EndpointSameHost {
   void prepare() override {}
