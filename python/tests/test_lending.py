@@ -126,13 +126,6 @@ def regions(endpoint: tcpx.Endpoint) -> tuple[int, int]:
     return stats["registered_regions"], stats["advertised_ranges"]
 
 
-def test_a_shipped_slot_is_good_while_its_buffer_lives(pair: Pair, memory: Memory) -> None:
-    raw = bytes(pair.far.advertise(memory.view(memory.keep)))
-    gc.collect()
-    try_it(pair, raw)
-    assert bytes(pair.far.advertise(memory.view(memory.keep)))[:64] == raw[:64], "the same slot again"
-
-
 def test_another_view_that_dies_takes_no_slot_along(pair: Pair, memory: Memory) -> None:
     first, second = memory.view(memory.keep), memory.view(memory.keep)
     pair.far.advertise(first)
@@ -148,10 +141,12 @@ def test_another_view_that_dies_takes_no_slot_along(pair: Pair, memory: Memory) 
     assert got == PATTERN
 
 
-def test_a_buffer_whose_death_is_seen_lets_go(pair: Pair, memory: Memory) -> None:
+def test_a_shipped_slot_is_good_while_its_buffer_lives_and_no_longer(pair: Pair, memory: Memory) -> None:
     before = regions(pair.far)
     raw = bytes(pair.far.advertise(memory.view(memory.keep)))
+    gc.collect()
     try_it(pair, raw)
+    assert bytes(pair.far.advertise(memory.view(memory.keep)))[:64] == raw[:64], "the same slot again"
     memory.keep = None
     if memory.seen:
         assert regions(pair.far) == before
@@ -161,6 +156,7 @@ def test_a_buffer_whose_death_is_seen_lets_go(pair: Pair, memory: Memory) -> Non
         try_it(pair, raw)
 
 
+@pytest.mark.parametrize("memory", ["bytearray", "numpy"], indirect=True)  # one whose end is not seen, and one whose end is
 def test_a_slot_that_is_withdrawn(pair: Pair, memory: Memory) -> None:
     before = regions(pair.far)
     slot = pair.far.advertise(memory.view(memory.keep))

@@ -106,46 +106,46 @@ def test_a_manifest_is_bounded_by_what_it_can_name(tmp_path: Path, monkeypatch: 
             assert why.startswith("Mismatch") and "rank 0 describes its tensors in" in why, why
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b'{"round": Infinity, "kind": "follow"}',
-        b'{"round": 1, "kind": "here", "place": Infinity, "table": null}',
-        b'{"round": 1, "kind": "here", "place": 1e400, "table": null}',
-        b'{"round": 1, "kind": "here"}',
-        b'{"round": 1, "kind": "here", "place": -1, "table": null}',
-        b'{"round": 1, "kind": "here", "place": 1, "table": {}}',
-        b'{"round": 1, "kind": "here", "place": 1, "table": 7}',
-        b'{"round": 1, "kind": "here", "place": 1, "table": "A"}',
-        b'{"round": 1, "kind": "here", "place": 1, "table": ["AAAA"]}',
-        b'{"round": 1, "kind": "here", "place": 1, "table": []}',
-        b'{"round": 1, "kind": "offer", "manifest": "", "before": [7]}',
-        b'{"round": 1, "kind": "offer", "manifest": "", "before": 0}',
-        b'{"round": 1, "kind": "offer", "manifest": ""}',
-        b'{"round": 1, "kind": "tick", "lost": {"1": 2}, "dropped": [], "over": true}',
-        b'{"round": 1, "kind": "tick", "lost": [1e999], "dropped": [], "over": true}',
-        b'{"round": 1, "kind": "tick", "lost": [], "dropped": [true], "over": true}',
-        b'{"round": 1, "kind": []}',
-        b'{"round": 1, "kind": "more"}',
-        b"[]",
-        b"[" * 100000,
-        b"\xff",
-    ],
+MALFORMED = (
+    b'{"round": Infinity, "kind": "follow"}',
+    b'{"round": 1, "kind": "here", "place": Infinity, "table": null}',
+    b'{"round": 1, "kind": "here", "place": 1e400, "table": null}',
+    b'{"round": 1, "kind": "here"}',
+    b'{"round": 1, "kind": "here", "place": -1, "table": null}',
+    b'{"round": 1, "kind": "here", "place": 1, "table": {}}',
+    b'{"round": 1, "kind": "here", "place": 1, "table": 7}',
+    b'{"round": 1, "kind": "here", "place": 1, "table": "A"}',
+    b'{"round": 1, "kind": "here", "place": 1, "table": ["AAAA"]}',
+    b'{"round": 1, "kind": "here", "place": 1, "table": []}',
+    b'{"round": 1, "kind": "offer", "manifest": "", "before": [7]}',
+    b'{"round": 1, "kind": "offer", "manifest": "", "before": 0}',
+    b'{"round": 1, "kind": "offer", "manifest": ""}',
+    b'{"round": 1, "kind": "tick", "lost": {"1": 2}, "dropped": [], "over": true}',
+    b'{"round": 1, "kind": "tick", "lost": [1e999], "dropped": [], "over": true}',
+    b'{"round": 1, "kind": "tick", "lost": [], "dropped": [true], "over": true}',
+    b'{"round": 1, "kind": []}',
+    b'{"round": 1, "kind": "more"}',
+    b"[]",
+    b"[" * 100000,
+    b"\xff",
 )
-def test_malformed_messages_are_our_errors(tmp_path: Path, data: bytes) -> None:
+
+
+def test_malformed_messages_are_our_errors(tmp_path: Path) -> None:
     with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
         station = weights.station_of(first)
         to = second.part("weights").connection(0, LIMIT)
-        to.notify(data, "tcpx.weights")
-        to.notify(b'{"round": 1, "kind": "follow"}', "tcpx.weights")
-        found: list[str] = []
-        with pytest.raises(tcpx.Protocol, match="a message of rank 1"):
-            while True:
+        for data in MALFORMED:
+            to.notify(data, "tcpx.weights")
+            to.notify(b'{"round": 1, "kind": "follow"}', "tcpx.weights")
+            found: list[str] = []
+            with pytest.raises(tcpx.Protocol, match="a message of rank 1"):
+                while True:
+                    found += [one.kind for one in station.mail(1.0)]
+                    assert found == [], data
+            while not found:
                 found += [one.kind for one in station.mail(1.0)]
-                assert found == []
-        while not found:
-            found += [one.kind for one in station.mail(1.0)]
-        assert found == ["follow"]  # those behind it are not lost
+            assert found == ["follow"], data  # those behind it are not lost
 
 
 def _followed_early(group: Group) -> bool:
@@ -200,40 +200,40 @@ def test_a_chain_that_loses_nobody_is_told_once(tmp_path: Path, count: int, read
     assert [read for _, read in said] == reads
 
 
-@pytest.mark.parametrize(
-    ("manifest", "error"),
-    [
-        (7, "Protocol"),
-        ("[]", "Protocol"),  # no base64
-        ([], "Protocol"),
-        (["AAAA"], "Protocol"),
-        ([["AAAA"]], "Protocol"),
-        ({"AAAA": 1}, "Protocol"),
-        (base64.b64encode(b"[1, []]").decode(), "Protocol"),
-        (base64.b64encode(b"[" * 1000).decode(), "Protocol"),
-        (base64.b64encode(b"\xff").decode(), "Protocol"),
-        (base64.b64encode(b" " * (70 << 10)).decode(), "Mismatch"),
-    ],
+NO_MANIFESTS: tuple[tuple[Any, str], ...] = (
+    (7, "Protocol"),
+    ("[]", "Protocol"),  # no base64
+    ([], "Protocol"),
+    (["AAAA"], "Protocol"),
+    ([["AAAA"]], "Protocol"),
+    ({"AAAA": 1}, "Protocol"),
+    (base64.b64encode(b"[1, []]").decode(), "Protocol"),
+    (base64.b64encode(b"[" * 1000).decode(), "Protocol"),
+    (base64.b64encode(b"\xff").decode(), "Protocol"),
+    (base64.b64encode(b" " * (70 << 10)).decode(), "Mismatch"),
 )
-def test_a_manifest_that_is_none_ends_the_round(tmp_path: Path, manifest: Any, error: str) -> None:
+
+
+def test_a_manifest_that_is_none_ends_the_round(tmp_path: Path) -> None:
     with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
         station = weights.station_of(first)
         weights.station_of(second)
-        number = station.begin_round()
-        to = station.reach(1, number, "offer", LIMIT, manifest=manifest, before=[])
-        assert to is not None
-        took, why = call(second, {"w": np.zeros(1, np.uint8)})
-        assert why.startswith(error) and took < AT_ONCE, why
+        for manifest, error in NO_MANIFESTS:
+            number = station.begin_round()
+            to = station.reach(1, number, "offer", LIMIT, manifest=manifest, before=[])
+            assert to is not None
+            took, why = call(second, {"w": np.zeros(1, np.uint8)})
+            assert why.startswith(error) and took < AT_ONCE, (manifest, why)
 
 
-@pytest.mark.parametrize("table", [b"", b"x", bytes(64), bytes(66), bytes(65), b"\1" * 65])
-def test_a_table_that_is_none_is_our_error(tmp_path: Path, table: bytes) -> None:
+def test_a_table_that_is_none_is_our_error(tmp_path: Path) -> None:
     with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
         second.part("weights")
         connection = first.part("weights").connection(1, LIMIT)
         tensors = tensors_of({"w": np.zeros(1, np.uint8)})
-        with pytest.raises(tcpx.Protocol, match="rank 1"):
-            Pull(1, connection, memoryview(table), list(tensors.values()), [], 0, LIMIT, 1).advance()
+        for table in (b"", b"x", bytes(64), bytes(66), bytes(65), b"\1" * 65):
+            with pytest.raises(tcpx.Protocol, match="rank 1"):
+                Pull(1, connection, memoryview(table), list(tensors.values()), [], 0, LIMIT, 1).advance()
 
 
 @pytest.mark.parametrize("anew", [False, True])

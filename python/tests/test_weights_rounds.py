@@ -59,7 +59,7 @@ def call(group: Group, state: Mapping[str, Any], src: int = 0, **settings: Any) 
     return time.monotonic() - begin, ""
 
 
-def _fails(group: Group, at: int, src: int, kind: str) -> list[tuple[float, str]]:
+def _fails(group: Group, at: int, kind: str) -> list[tuple[float, str]]:
     said = []
     state: Mapping[str, Any] = state_of(group.rank)
     settings: dict[str, Any] = {}
@@ -73,25 +73,32 @@ def _fails(group: Group, at: int, src: int, kind: str) -> list[tuple[float, str]
             raise KeyError("no such layer")
 
         settings = {"progress": stop}
-    said.append(call(group, state, src, **settings))
+    said.append(call(group, state, **settings))
     state = state_of(group.rank)
-    said.append(call(group, state, src))
-    assert is_of(state, src)
+    said.append(call(group, state))
+    assert is_of(state, 0)
     return said
 
 
-@pytest.mark.parametrize("at", [0, 1, 2])
-@pytest.mark.parametrize(("kind", "reason"), [("tensors", "KeyError"), ("settings", "pieces of 1 bytes")])
-def test_a_rank_that_fails_while_it_prepares_ends_the_others_at_once(tmp_path: Path, at: int, kind: str, reason: str) -> None:
-    for rank, said in enumerate(Ranks(tmp_path, 3, _fails, at, 0, kind).values()):
-        (took, why), (next_took, next_why) = said
-        assert took < AT_ONCE and reason in why, (rank, said)
-        assert rank == at or f"rank {at}: " in why, why
-        assert next_took < AT_ONCE and next_why == "", (rank, said)
+#: Which rank fails, how, and what is said.
+FAILURES = [(at, kind, reason) for at in range(3) for kind, reason in (("tensors", "KeyError"), ("settings", "pieces of 1 bytes"))]
+
+
+def _fail_in_turn(group: Group) -> list[list[tuple[float, str]]]:
+    return [_fails(group, at, kind) for at, kind, _ in FAILURES]
+
+
+def test_a_rank_that_fails_while_it_prepares_ends_the_others_at_once(tmp_path: Path) -> None:
+    for rank, rounds in enumerate(Ranks(tmp_path, 3, _fail_in_turn).values()):
+        for (at, _, reason), said in zip(FAILURES, rounds, strict=True):
+            (took, why), (next_took, next_why) = said
+            assert took < AT_ONCE and reason in why, (rank, said)
+            assert rank == at or f"rank {at}: " in why, why
+            assert next_took < AT_ONCE and next_why == "", (rank, said)
 
 
 def test_a_receiver_that_gives_up_may_take_part_in_the_next_round(tmp_path: Path) -> None:
-    for rank, said in enumerate(Ranks(tmp_path, 3, _fails, 1, 0, "progress").values()):
+    for rank, said in enumerate(Ranks(tmp_path, 3, _fails, 1, "progress").values()):
         (took, why), (next_took, next_why) = said
         assert took < AT_ONCE and next_took < AT_ONCE and next_why == "", (rank, said)
         assert "no such layer" in why if rank == 1 else why == "" or "rank 1: " in why, why

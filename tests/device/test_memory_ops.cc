@@ -13,7 +13,6 @@
 
 #include "device/cuda_memory_ops.h"
 #include "measure/pattern.h"
-#include "tests/support/hidden_memory_ops.h"
 #include "tests/support/ok.h"
 
 namespace tcpx::testing {
@@ -270,8 +269,7 @@ TEST_P(MemoryOpsContract, APciPathIsThatOfARealGpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MemoryOpsContract,
-                         ::testing::Values(Maker{"host", make_host_memory_ops}, Maker{"hidden", make_hidden_memory_ops},
-                                           Maker{"machine", make_machine_memory_ops}),
+                         ::testing::Values(Maker{"host", make_host_memory_ops}, Maker{"machine", make_machine_memory_ops}),
                          [](const auto& maker) { return maker.param.name; });
 
 TEST(MachineMemoryOps, IsTheGpusWhereOneAnswersAndElseSaysWhyNot) {

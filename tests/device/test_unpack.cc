@@ -18,7 +18,6 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(
     Host, UnpackCases,
     ::testing::Values(UnpackSetup{"host", UnpackKind::kHost, make_host_memory_ops, Place::kDevice, Place::kDevice, false},
-                      UnpackSetup{"auto", UnpackKind::kAuto, make_host_memory_ops, Place::kMapped, Place::kPageable, false},
                       UnpackSetup{"host_hidden_destination", UnpackKind::kHost, make_hidden_memory_ops, Place::kMapped, Place::kDevice,
                                   false},
                       UnpackSetup{"host_hidden_pool", UnpackKind::kHost, make_hidden_memory_ops, Place::kDevice, Place::kPageable, false},

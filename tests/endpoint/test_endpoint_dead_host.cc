@@ -66,7 +66,7 @@ TEST(EndpointDeadHost, ASilentWayIsWaitedForAsLongAsIsAsked) {
     const auto patient = a->write_async(there, {&large, 1}, {&remote, 1}).value();
     const Status hasty = a->recv(idle, small, {.timeout = std::chrono::milliseconds(500)});
     EXPECT_EQ(hasty.code(), Code::kTimeout) << hasty.to_string();
-    std::this_thread::sleep_for(std::chrono::seconds(6));
+    std::this_thread::sleep_for(std::chrono::seconds(4));  // longer than the shortest peer timeout
     ASSERT_EQ(set_loopback_address(true), 0);
     const Status status = a->wait(patient, kCallTime);
     EXPECT_TRUE(status.is_ok()) << status.to_string();
@@ -75,7 +75,8 @@ TEST(EndpointDeadHost, ASilentWayIsWaitedForAsLongAsIsAsked) {
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
-// Lost data is sent again with growing pauses, so the next attempt may come as long after an outage as that has lasted.
+// Lost data is sent again with growing pauses, so the next attempt may come as long after an outage as that has lasted. The second
+// outage finds connections that have survived one, and meets the pauses at another point.
 TEST(EndpointDeadHost, B13_AnOutageOfTwoSecondsIsSurvived) {
   const std::string skipped = in_own_network([] {
     auto a = make_endpoint(over_tcp()), b = make_endpoint(over_tcp());
@@ -84,7 +85,7 @@ TEST(EndpointDeadHost, B13_AnOutageOfTwoSecondsIsSurvived) {
     Memory memory(*a, 4 << 20), target(*b, 16 * (4 << 20));
     const auto slot = b->advertise(here, target.whole()).value();
     const LocalRange large = memory.whole(), small = memory.range(0, 512);
-    for (int round = 0; round < 4; ++round) {
+    for (int round = 0; round < 2; ++round) {
       std::vector<OperationId> operations;
       // Each to a place of its own: writes under way together are in no order.
       const auto start = [&, conn = there](const LocalRange& range) {
@@ -93,10 +94,9 @@ TEST(EndpointDeadHost, B13_AnOutageOfTwoSecondsIsSurvived) {
       };
       for (int i = 0; i < 8; ++i) start(i % 2 == 0 ? large : small);
       ASSERT_EQ(set_loopback_address(false), 0);
-      // Each round at another point of the kernel's pauses.
-      std::this_thread::sleep_for(std::chrono::milliseconds(100 * round));
+      std::this_thread::sleep_for(std::chrono::milliseconds(300 * round));
       for (int i = 0; i < 8; ++i) start(i % 2 == 0 ? large : small);
-      std::this_thread::sleep_for(std::chrono::milliseconds(2000 - 100 * round));
+      std::this_thread::sleep_for(std::chrono::milliseconds(2000 - 300 * round));
       ASSERT_EQ(set_loopback_address(true), 0);
       for (const OperationId id : operations) {
         const Status status = a->wait(id, kCallTime);

@@ -19,12 +19,14 @@ using std::chrono::milliseconds;
 // More than it takes to make a connection here.
 constexpr int kPlenty = 40;
 // Of them, so many are looked at together: each has a process of its own, and some wait for what does not come.
-constexpr int kTogether = 8;
+constexpr int kTogether = 16;
+// When so many in a row have sufficed, more suffice as well.
+constexpr int kEnough = 8;
 // Longer than the software plugin waits for descriptors to come back.
 constexpr milliseconds kPatience(1500);
 constexpr const char* kExhausted = "failed TCPX_E_EXHAUSTED: ";
 
-enum class Transport { kTcp, kTcpOverLoadedPlugin, kOneHost };
+enum class Transport { kTcp, kOneHost };
 
 class EndpointDescriptors : public ::testing::TestWithParam<Transport> {
  protected:
@@ -33,8 +35,11 @@ class EndpointDescriptors : public ::testing::TestWithParam<Transport> {
     for (const char* line : {"a connection was not made", "bootstrap: dropped", "dropped during the handshake",
                              "TCPX_E_EXHAUSTED", "cannot take connections"})
       allow_log(line);
-    if (GetParam() != Transport::kOneHost) ::setenv("UCCL_TCPX_LOCAL", "off", 1);
-    if (GetParam() == Transport::kTcpOverLoadedPlugin) ::setenv("UCCL_TCPX_PLUGIN_PATH", TCPX_SOFT_PLUGIN, 1);
+    if (GetParam() == Transport::kTcp) {
+      ::setenv("UCCL_TCPX_LOCAL", "off", 1);
+      // Through its table: the causes of its failures come a longer way than those of the one that is linked in.
+      ::setenv("UCCL_TCPX_PLUGIN_PATH", TCPX_SOFT_PLUGIN, 1);
+    }
     endpoint_ = make_endpoint();
   }
   ~EndpointDescriptors() override {
@@ -42,12 +47,12 @@ class EndpointDescriptors : public ::testing::TestWithParam<Transport> {
     ::unsetenv("UCCL_TCPX_PLUGIN_PATH");
   }
 
-  /// Tries with 0, 1, 2, ... free descriptors, until a group of tries has all that it needs. Both directions are opened at once, so
+  /// Tries with 0, 1, 2, ... free descriptors, until kEnough of them have had all that they need. Both directions are opened at once, so
   /// that the most which are open at one moment differs a little from time to time.
   /// @return the least from which on all have sufficed; kPlenty: none
   int least_that_suffices(const std::function<bool(int free)>& suffices) {
     int least = 0;
-    for (int first = 0; first < kPlenty && first < least + kTogether; first += kTogether) {
+    for (int first = 0; first < kPlenty && first < least + kEnough; first += kTogether) {
       std::vector<std::future<bool>> tries;
       for (int i = 0; i < kTogether; ++i) tries.push_back(std::async(std::launch::async, suffices, first + i));
       for (int i = 0; i < kTogether; ++i) {
@@ -142,10 +147,8 @@ TEST_P(EndpointDescriptors, AConnectionTakesDescriptorsForItsSocketsAndFewElse) 
   EXPECT_TRUE(wait_until([&] { return descriptors_of(acceptor) <= there + most; })) << descriptors_of(acceptor) - there;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, EndpointDescriptors, ::testing::Values(Transport::kTcp, Transport::kTcpOverLoadedPlugin, Transport::kOneHost),
-                         [](const auto& way) {
-                           return way.param == Transport::kTcp ? "Tcp" : way.param == Transport::kOneHost ? "OneHost" : "TcpOverLoadedPlugin";
-                         });
+INSTANTIATE_TEST_SUITE_P(Ways, EndpointDescriptors, ::testing::Values(Transport::kTcp, Transport::kOneHost),
+                         [](const auto& way) { return way.param == Transport::kTcp ? "Tcp" : "OneHost"; });
 
 }  // namespace
 }  // namespace tcpx::testing

@@ -116,15 +116,6 @@ Status read_done(uint64_t code, const Bytes& text) {
   return frame.status;
 }
 
-TEST(EndpointFrames, StatusesComeBackWithTheirText) {
-  const Status sent(Code::kMismatch, "receive", "16 bytes here, 8 there");
-  const Status read = read_done(static_cast<uint64_t>(sent.code()), payload_of(DoneFrame{.status = sent}));
-  EXPECT_EQ(read.to_string(), "TCPX_E_MISMATCH: peer reported: receive: 16 bytes here, 8 there");
-  EXPECT_TRUE(payload_of(DoneFrame{}).empty());
-  EXPECT_TRUE(read_done(0, {}).is_ok());
-  EXPECT_TRUE(read_done(0, text_bytes("no matter")).is_ok());
-}
-
 TEST(EndpointFrames, ForeignStatusesAreBounded) {
   for (const uint64_t code : {static_cast<uint64_t>(kLastCode) + 1, uint64_t{1} << 32, kMost}) {
     const Status status = read_done(code, text_bytes("from later"));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <future>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -167,20 +168,32 @@ TEST_P(EndpointHangingOwn, HoldsUpNobodyElseAndTheOperationGoesOnWithIt) {
   }
 }
 
-TEST_P(EndpointHangingOwn, DoesNotHoldUpTheEndOfTheEndpoint) {
-  HangingMemory sent(kSizes[0]), received(kSizes[0]);
-  TCPX_NEEDS_HANGING(sent);
-  TCPX_NEEDS_HANGING(received);
-  GuardedBuffer there(2 * kSizes[0]);
-  make_pair();
-  const LocalRange other = range(b_, there.span().first(kSizes[0])), another = range(b_, there.span().subspan(kSizes[0]));
-  ASSERT_TRUE(begin(true, range(a_, sent.span()), other).is_ok());
-  connect(a_, b_);
-  ASSERT_TRUE(begin(false, range(a_, received.span()), another).is_ok());
-  expect_goes_on();
+/// Both ways at once: their ends take the same time.
+class EndpointHangingEnd : public EndpointHangingOwn {};
+TCPX_OVER_SETUPS(EndpointHangingEnd, std::vector<EndpointSetup>{{.same_host = true}});
+
+TEST_P(EndpointHangingEnd, DoesNotHoldUpTheEndOfTheEndpoint) {
+  std::deque<HangingMemory> hanging;
+  GuardedBuffer there(4 * kSizes[0]);
+  std::vector<Side> sides;
+  for (const bool hidden : {false, true}) {
+    setup_.hidden = hidden;
+    make_pair();
+    for (const bool sends : {true, false}) {
+      if (!sends) connect(a_, b_);
+      const LocalRange other = range(b_, there.span().subspan(hanging.size() * kSizes[0], kSizes[0]));
+      HangingMemory& here = hanging.emplace_back(kSizes[0]);
+      TCPX_NEEDS_HANGING(here);
+      ASSERT_TRUE(begin(sends, range(a_, here.span()), other).is_ok());
+    }
+    expect_goes_on();
+    sides.push_back(std::move(a_));
+    sides.push_back(std::move(b_));
+  }
   const TimePoint begin = std::chrono::steady_clock::now();
-  a_.reset();
-  b_.reset();
+  std::vector<std::future<void>> ends;
+  for (Side& side : sides) ends.push_back(std::async(std::launch::async, [&side] { side.reset(); }));
+  ends.clear();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(20));
 }
 

@@ -1,126 +1,26 @@
-// Peers that say anything, to an endpoint with threads and sockets of its own: one knows what is open there and lies about it
-// (tests/support/knowing_peer.h), one says frames whose fields are plausible and make no sense together. In every case each
-// operation ends once, memory that they were not given stays as it is and can be let go, and the other connection goes on.
+// A peer that says anything, to an endpoint with threads and sockets of its own: frames whose fields are plausible and make no sense
+// together. Each operation ends once, memory that the peer was not given stays as it is and can be let go, and the other connection
+// goes on. Lies of a peer that knows what is open are tested at a link (test_link_random_peer.cc).
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <random>
-#include <tuple>
 #include <vector>
 
 #include "tests/support/hostile_peer.h"
-#include "tests/support/knowing_peer.h"
-#include "tests/support/verbs.h"
 #include "transfer/peer_messages.h"
 
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kOthers = 100'000;  // bytes that are moved over the other connection
-
 class EndpointRandomPeer : public HostilePeerTest {
  protected:
-  EndpointRandomPeer() : HostilePeerTest(config()) { allow_log("TCPX_E_"); }  // whichever error comes first
-  static EndpointConfig config() {
-    EndpointConfig config = loopback_config();
-    config.inline_bytes = static_cast<uint32_t>(PeersEnd::kInline);
-    return config;
-  }
+  EndpointRandomPeer() { allow_log("TCPX_E_"); }  // whichever error comes first
   void leave() {
     peer_.reset();
     EXPECT_TRUE(endpoint_->remove_connection(conn_).is_ok());
     EXPECT_TRUE(wait_until([&] { return endpoint_->stats().connections.size() == 1; })) << endpoint_->flight_record();
   }
 };
-
-/// On a link that is eager, or is not: lies.
-class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithParamInterface<std::tuple<bool, size_t>> {
- protected:
-  void talk(uint64_t seed, int truths, size_t lie) {
-    const bool eager = std::get<0>(GetParam());
-    meet(eager);
-    Memory memory(*endpoint_, PeersEnd::kMemory), others(*endpoint_, kOthers), theirs(*good_, kOthers);
-    memory.fill(seed);
-    const LocalRange into = others.whole(), from = theirs.whole();
-    const OperationId receive = endpoint_->recv_async(to_good_, {&into, 1}).value();
-    const auto advertise = [&](ConnId to, size_t bytes) {
-      return endpoint_->advertise(to, memory.range(PeersEnd::kAdvertised, bytes)).value();
-    };
-    PeersEnd side;
-    side.memory = memory.bytes();
-    side.slot = advertise(conn_, PeersEnd::kArea).id;
-    side.little = advertise(conn_, PeersEnd::kLittle).id;
-    side.foreign = advertise(to_good_, PeersEnd::kArea).id;
-    {
-      Memory gone(*endpoint_, PeersEnd::kArea);
-      side.withdrawn = endpoint_->advertise(conn_, gone.whole()).value().id;
-    }
-    side.peer_inline = Peer::kInlineBytes;
-    side.others_operation = static_cast<uint64_t>(receive);
-    RemoteSlot there = advertise(conn_, PeersEnd::kLittle);  // as the peer would have made it
-    there.id = PeersEnd::kThere;
-    there.bytes = kOthers;
-    side.start = [&](OperationKind kind, const std::vector<PeersEnd::Part>& parts) {
-      std::vector<LocalRange> ranges;
-      std::vector<RemoteRange> remote;
-      uint64_t offset = 0;
-      for (const PeersEnd::Part& part : parts) {
-        ranges.push_back(memory.range(part.offset, part.bytes));
-        remote.push_back({there, std::exchange(offset, offset + part.bytes + 1)});  // neighbours would be joined
-      }
-      return static_cast<uint64_t>(start(*endpoint_, kind, conn_, ranges, remote).value());
-    };
-    side.poll = [&](uint64_t number) { return endpoint_->poll(OperationId{number}); };
-    side.cancel = [&](uint64_t number) { EXPECT_TRUE(endpoint_->cancel(OperationId{number}).is_ok()); };
-    side.take_notifications = [&] { return endpoint_->get_notifs().size(); };
-    side.say = [&](const FrameHeader& header, std::span<const std::byte> payload) { peer_->say_raw(header, payload); };
-    side.settle = [&] { return settle(side.little); };
-    side.alive = [&] { return alive(); };
-    std::optional<PeersLanes> lanes;
-    if (eager) side.lanes = &lanes.emplace(peer_->sends(), peer_->receives());
-
-    KnowingPeer peer(side, seed);
-    peer.talk(truths, lie);
-    leave();
-    peer.expect_over();
-    EXPECT_TRUE(good_->send(good_conn_, {&from, 1}).is_ok()) << peer.said();
-    EXPECT_TRUE(endpoint_->wait(receive, kCallTime).is_ok()) << peer.said();
-    EXPECT_EQ(others.bytes(), theirs.bytes());
-  }  // its memory can be let go
-
- private:
-  /// Reads two bytes, one after the other: operations started before the first answer have been looked at before the second.
-  std::vector<Recorder::Frame> settle(const SlotId& slot) {
-    std::vector<Recorder::Frame> frames;
-    for (int i = 0; i < 2 && peer_; ++i) {
-      OperationPayload payload;
-      payload.ranges = {{slot, 0, 1}};
-      peer_->say(FrameType::kRead, ++questions_, 0, 1, Packing::kWhole, &payload);
-      bool answered = false;
-      EXPECT_TRUE(wait_until([&] {
-        for (Recorder::Frame& frame : peer_->take()) {
-          const bool is_answer =
-              frame.header.type == static_cast<uint8_t>(FrameType::kReadData) && frame.header.operation == questions_;
-          answered |= is_answer;
-          if (!is_answer) frames.push_back(std::move(frame));
-        }
-        return answered || peer_->has_ended();
-      })) << "it does not answer";
-    }
-    return frames;
-  }
-  uint64_t questions_ = uint64_t{1} << 50;
-};
-
-TEST_P(EndpointKnowingPeer, IsBelievedWhereItMayBeAndNowhereElse) {
-  const size_t lie = std::get<1>(GetParam());
-  for (int i = 0; i < 5 && !HasFailure(); ++i) talk(lie * 5 + static_cast<uint64_t>(i), 5 + 10 * i, lie);
-}
-
-INSTANTIATE_TEST_SUITE_P(Lies, EndpointKnowingPeer,
-                         ::testing::Combine(::testing::Values(false), ::testing::Range(size_t{0}, KnowingPeer::lies(false))));
-INSTANTIATE_TEST_SUITE_P(EagerLies, EndpointKnowingPeer,
-                         ::testing::Combine(::testing::Values(true), ::testing::Range(size_t{0}, KnowingPeer::lies(true))));
 
 /// Says frames of any type, of operations that are there and of none.
 class Anything {

@@ -107,26 +107,6 @@ void expect_counts_refused(const Sample& from, const std::function<void(Operatio
   expect_refused(from.header, payload, what);
 }
 
-TEST(EndpointWire, OperationsComeBack) {
-  OperationPayload result;  // one for all: contents of a frame before it must not stay
-  for (const Sample& from : samples()) {
-    const Bytes payload = encode(from);
-    const Status status = decode_operation_payload(from.header, payload, result);
-    ASSERT_TRUE(status.is_ok()) << describe(from.header) << ": " << status.to_string();
-    EXPECT_EQ(result.lengths, from.payload.lengths);
-    ASSERT_EQ(result.ranges.size(), from.payload.ranges.size());
-    for (size_t i = 0; i < result.ranges.size(); ++i) {
-      EXPECT_EQ(result.ranges[i].slot, from.payload.ranges[i].slot);
-      EXPECT_EQ(result.ranges[i].offset, from.payload.ranges[i].offset);
-      EXPECT_EQ(result.ranges[i].bytes, from.payload.ranges[i].bytes);
-    }
-    EXPECT_EQ(result.has_notify, from.payload.has_notify);
-    EXPECT_EQ(result.notify_name, from.payload.notify_name);
-    EXPECT_EQ(result.notify_text, from.payload.notify_text);
-    EXPECT_TRUE(std::equal(result.data.begin(), result.data.end(), from.payload.data.begin(), from.payload.data.end()));
-  }
-}
-
 TEST(EndpointWire, AsMuchAsIsAllowedComesBack) {
   Sample from = sample(FrameType::kWriteData);
   const Bytes data(kMaxInlineBytes);

@@ -80,7 +80,7 @@ TEST(HostSigns, ALivingHostIsNeverTakenForDead) {
         full.stream.check_alive(kSilence);
         return !idle.stream.status().is_ok() || !full.stream.status().is_ok();
       },
-      std::chrono::seconds(6)))
+      kSilence + std::chrono::seconds(1)))
       << idle.stream.status().to_string() << " " << full.stream.status().to_string();
   // It was asked, and answered.
   const auto signs = host_signs(idle.stream.fd());

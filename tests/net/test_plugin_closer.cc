@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 
@@ -47,6 +48,19 @@ TEST(PluginCloser, A7_WhatDoesNotReturnIsLeftBehindAndHoldsUpNothing) {
   }
   *go_on = true;
   EXPECT_TRUE(wait_until([&] { return testing::thread_count() == threads; }));
+}
+
+TEST(PluginCloserDeathTest, A7_TheProcessEndsAllTheSame) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto hang = [] {
+    PluginCloser closer("fake", kShort);
+    const Code code = closer.close("closeRecv", [] {
+      wait_until([] { return false; });
+      return Status::ok();
+    }).code();
+    std::exit(code == Code::kTimeout ? 0 : 1);
+  };
+  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(0), "closeRecv: fake has not returned after [0-9]+ ms");
 }
 
 TEST(PluginCloser, A4_WhatIsKeptIsAskedUntilItHasEndedAndThenForgotten) {

@@ -22,7 +22,7 @@ BLOCKS, BLOCK_BYTES = 8, 16384
 PART = BLOCKS * BLOCK_BYTES  # of a thread: what it writes, or what it reads
 BYTES = 2 * THREADS * PART
 MANY_BYTES = 64 << 20  # of memory for requests of very many blocks
-MANY_BLOCKS = 655_360 if wheel.version() == "1.5.1" else 40_000
+MANY_BLOCKS = 655_360
 META_DESC_BYTES = 32  # nixlMetaDesc: address, bytes, device, a pointer
 WORKING_BYTES = 100 << 20  # what such a request may take while it runs
 

@@ -22,8 +22,7 @@ namespace tcpx::testing {
 class Peer final : public ControlSink {
  public:
   static constexpr uint32_t kInlineBytes = 1024;  ///< longest inline message, as it announces
-  /// @param eager it may begin transfers before a Go, and be sent such
-  explicit Peer(uint16_t port, bool eager = false) : parts_(make_default_parts(loopback_config()).value()) {
+  explicit Peer(uint16_t port) : parts_(make_default_parts(loopback_config()).value()) {
     const Deadline deadline = Deadline::after(kTestDeadline);
     auto channel = bootstrap_connect("127.0.0.1", port, deadline).value();
     const LinkSetup setup{
@@ -32,7 +31,7 @@ class Peer final : public ControlSink {
         .receiver = {.unpacker = parts_.unpacker.get(), .memory = parts_.memory.get(), .lane = parts_.lane.get()},
         .settings = parts_.settings,
         .identity = {.instance = 7, .inline_bytes = kInlineBytes},
-        .eager = eager};
+        .eager = false};
     link_ = set_up_link(std::move(channel), true, setup, deadline).value();
   }
   ~Peer() override {
@@ -75,9 +74,6 @@ class Peer final : public ControlSink {
     heard_.clear();
     return link_.stream->status().is_ok();
   }
-  /// Its halves of the pipelines. It moves neither.
-  Pipeline& sends() { return *link_.send; }
-  Pipeline& receives() { return *link_.recv; }
   /// Bytes that the endpoint has not taken.
   size_t backlog() const { return link_.stream->backlog(); }
   /// True when the end has been read.
@@ -116,10 +112,10 @@ class HostilePeerTest : public ::testing::Test {
     EXPECT_TRUE(moves(*good_, good_conn_, *endpoint_, to_good_, 100)) << "the other connection";
     EXPECT_TRUE(moves(*endpoint_, to_good_, *good_, good_conn_, kBulk)) << "the other connection";
   }
-  /// A new connection, to a peer whose frames are the test's. @param eager as it is for the peer
-  void meet(bool eager = false) {
+  /// A new connection, to a peer whose frames are the test's.
+  void meet() {
     auto accepted = std::async(std::launch::async, [&] { return endpoint_->accept(kCallTime); });
-    peer_.emplace(port_of(*endpoint_), eager);
+    peer_.emplace(port_of(*endpoint_));
     conn_ = accepted.get().value().conn;
   }
   bool alive() const { return is_alive(*endpoint_, conn_); }

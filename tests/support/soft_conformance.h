@@ -1,4 +1,4 @@
-// For the cases of the raw version 7 table: each runs with the table linked in and with that of the library opened as a file.
+// For the cases of the raw version 7 table: the one that is linked in, or that of the library opened as a file.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -242,16 +242,6 @@ TEST_P(UnpackCases, MostFragmentsInABatch) {
   ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
 }
 
-TEST_P(UnpackCases, SeveralInFlightUseTheirOwnSlots) {
-  constexpr uint32_t kLongest = 2000;
-  constexpr size_t kFragments = 40;
-  constexpr size_t kRoom = kLongest * kFragments + kGuardBytes;
-  constexpr size_t kBlocks = kQueueDepth * 4 + 3;
-  ASSERT_NO_FATAL_FAILURE(make_arenas(1 << 20, kRoom * kBlocks));
-  for (size_t i = 0; i < kBlocks; ++i) ASSERT_NO_FATAL_FAILURE(unpack(random_list(kFragments, kLongest), i * kRoom));
-  ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
-}
-
 TEST_P(UnpackCases, ADoneTicketLeavesThePoolFree) {
   ASSERT_NO_FATAL_FAILURE(make_arenas(1 << 20, 1 << 20));
   ASSERT_NO_FATAL_FAILURE(unpack(random_list(100, 4096)));

@@ -62,17 +62,4 @@ TEST_P(UnpackCases, ManyRandomMessagesBetweenGuards) {
   ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
 }
 
-TEST_P(UnpackCases, RandomListsBetweenGuards) {
-  ASSERT_NO_FATAL_FAILURE(make_arenas(1 << 20, 3 << 20));
-  for (int round = 0; round < (kIsChecked ? 8 : 40); ++round) {
-    SCOPED_TRACE(::testing::Message() << "round " << round);
-    const uint32_t longest = std::vector<uint32_t>{1, 40, 1448, 4096, 20000}[random_below(5)];
-    const size_t most = std::min<size_t>(kMaxFragments, (2u << 20) / longest);
-    std::vector<Fragment> list = random_list(1 + random_below(static_cast<uint32_t>(most)), longest);
-    ASSERT_NO_FATAL_FAILURE(reset_destination());
-    ASSERT_NO_FATAL_FAILURE(unpack(std::move(list), 4096 + random_below(64)));
-    ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
-  }
-}
-
 }  // namespace tcpx::testing

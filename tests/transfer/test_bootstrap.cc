@@ -107,12 +107,6 @@ INSTANTIATE_TEST_SUITE_P(
     All, BootstrapBadInput,
     ::testing::Values(
         BadInput{"HttpRequest", vector_of("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), false, "begins with \"GET /metrics HTTP"},
-        BadInput{"Garbage", vector_of("\x8f\x01\xfe garbage \x1b[31m and more of it, well past the end of any header"), false,
-                 "not a frame"},
-        BadInput{"WrongMagic", hello_with(2, vector_of("QQ")), false, "not a frame: it begins with \"TCQQ"},
-        BadInput{"NewerVersion", hello_with(4, vector_of("\x0a")), false, "the peer speaks version 10 of the protocol"},
-        BadInput{"UnknownType", hello_with(5, vector_of("\x63")), false, "type 99"},
-        BadInput{"OversizeLength", hello_with(8, vector_of("\xff\xff\xff\x7f")), false, "payload of 2147483647 bytes"},
         BadInput{"AFrameOfAnotherTime", hello_with(5, vector_of("\x15")), false, "the client begins with a bye"},
         BadInput{"AnotherFrameFirst", encode_frame(encode_barrier(1)), false, "expected a hello frame, got barrier"},
         BadInput{"MalformedHello", encode_frame({FrameType::kHello, vector_of("\xff\xff")}), false, "malformed hello"},

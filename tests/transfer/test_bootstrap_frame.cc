@@ -93,16 +93,6 @@ TEST(BootstrapFrame, NeverAsksForBytesOfTheNextFrame) {
   EXPECT_EQ(assembler.take().type, FrameType::kBarrier);
 }
 
-TEST(BootstrapFrame, HalfAFrameIsNeitherWholeNorAnError) {
-  const auto bytes = encode_frame(sample());
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    FrameAssembler assembler;
-    EXPECT_TRUE(feed(assembler, std::span(bytes).first(size), 7).is_ok()) << size;
-    EXPECT_FALSE(assembler.whole()) << size;
-    EXPECT_EQ(assembler.size(), size);
-  }
-}
-
 TEST(BootstrapFrame, ForeignGreetingsAreRefusedAtTheFirstWrongByte) {
   using std::string_view_literals::operator""sv;
   for (const auto text :

@@ -26,16 +26,6 @@ TEST(ChannelSet, RoomAndOpenAreThoseOfItsChannels) {
   EXPECT_TRUE(f.channels.counters()[1].open);
 }
 
-TEST(ChannelSet, FailsAsAWhole) {
-  DispatcherFixture f(Direction::kSend, 2);
-  f.channels.fail(Status(Code::kCancelled, "test", "enough"));
-  EXPECT_FALSE(f.channels.all_closed()) << "they drain first";
-  f.progress();
-  EXPECT_TRUE(f.channels.all_closed());
-  EXPECT_FALSE(f.channels.any_abandoned());
-  EXPECT_TRUE(f.channels.close().is_ok()) << "nothing is left to close";
-}
-
 TEST(ChannelSet, TheFirstErrorOfClosingIsKeptAndAllAreClosed) {
   DispatcherFixture f(Direction::kSend, 3);
   f.fake.fail_call(testing::Call::kClose, 2, Status(Code::kPlugin, "close", "no"), 1);

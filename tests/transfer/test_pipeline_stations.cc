@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "tests/support/expect_log.h"
@@ -156,14 +155,6 @@ TEST(PipelineStations, Trap11_WindowsKeepToSixteenRequests) {
   expect_clean_success(p, sent, got, 0, 250000);
 }
 
-TEST(PipelineStations, Trap13_NothingIsPostedBeyondWhatWasSubmitted) {
-  PipelinePair p;
-  const TransferId sent = p.submit_send(0, 3 * 4096), got = p.submit_recv(0, 3 * 4096);
-  ASSERT_TRUE(p.drive_to_end());
-  EXPECT_EQ(p.fake.calls(Call::kRecv), 3u);
-  expect_clean_success(p, sent, got, 0, 3 * 4096);
-}
-
 TEST(PipelineStations, Trap17_TagsAreUniquePerChunkForPluginsThatMatchThem) {
   PipelinePair p;
   const TransferId sent = p.submit_send(0, 4 * 4096), got = p.submit_recv(0, 4 * 4096);
@@ -175,44 +166,12 @@ TEST(PipelineStations, Trap17_TagsAreUniquePerChunkForPluginsThatMatchThem) {
   expect_clean_success(p, sent_next, got_next, 4 * 4096, 1);
 }
 
-TEST(PipelineStations, Trap17_TransfersOfManyChunksAndTagsAtTheEndOfAnIntAreNumberedOn) {
-  PipelinePairOptions options;
-  options.send.chunk_bytes = options.recv.chunk_bytes = 1;
-  PipelinePair p(options);
-  const auto submit = [&](Pipeline& connection, const RegisteredMemory& memory, size_t bytes, int tag) {
-    return connection.submit({.memory = memory, .bytes = bytes, .tag = tag}).value();
-  };
-  const size_t many = kTagsPerTransfer + 1;
-  submit(*p.send, p.send_memory, many, 0);
-  submit(*p.send, p.send_memory, 2, 0);
-  submit(*p.send, p.send_memory, 2, std::numeric_limits<int>::max() - 30000);
-  for (const size_t bytes : {many, size_t{2}, size_t{2}}) submit(*p.recv, p.recv_memory, bytes, 0);
-  ASSERT_TRUE(p.drive_to_end(20000));
-  std::vector<int> tags = p.fake.tags();
-  std::erase_if(tags, [](int tag) { return tag < 0; });
-  EXPECT_EQ(p.fake.tags().size(), tags.size()) << "a tag is never negative";
-  const auto has = [&](int tag) { return std::find(tags.begin(), tags.end(), tag) != tags.end(); };
-  EXPECT_TRUE(has(10000)) << "the last chunk of the first transfer";
-  EXPECT_TRUE(has(20000) && has(20001)) << "the second transfer begins behind it";
-  EXPECT_TRUE(has(std::numeric_limits<int>::max())) << "the third, up to the largest int";
-  EXPECT_TRUE(has(0)) << "and on from 0";
-}
-
 TEST(PipelineStations, Trap18_ASmallPoolIsEnoughBecauseEveryChunkIsGivenBack) {
   PipelinePairOptions options;
   options.fake.page_count = 2;
   PipelinePair p(options);
   expect_moves(p, 250000);
   EXPECT_EQ(p.fake.free_pages(), 2u);
-}
-
-TEST(PipelineStations, Trap19_EmptyTransfersAreConsumedOnceToo) {
-  PipelinePair p;
-  for (int i = 0; i < 5; ++i) {
-    expect_moves(p, 0);
-    EXPECT_EQ(p.fake.calls(Call::kConsumed), static_cast<uint64_t>(i + 1));
-  }
-  EXPECT_EQ(p.unpacker.submitted(), 0u) << "nothing to copy";
 }
 
 TEST(PipelineStations, Trap20_PagesAreGivenBackOnlyAfterTheCopy) {
