@@ -143,19 +143,13 @@ void Lanes::abandon() {
 }
 
 bool Lanes::can_move() const {
-  return std::any_of(all_.begin(), all_.end(), [](const Lane* lane) { return lane->can_move(); });
+  return std::any_of(near_.begin(), near_.end(), [](const auto& lane) { return lane->can_move(); });
 }
 
 uint32_t Lanes::wants(TimePoint now) const {
   uint32_t wants = 0;
-  for (const Lane* const lane : all_) wants |= lane->wants(now);
+  for (const auto& lane : near_) wants |= lane->wants(now);
   return wants;
-}
-
-uint32_t Lanes::take_told() {
-  uint32_t told = 0;
-  for (Lane* const lane : all_) told |= lane->take_told();
-  return told;
 }
 
 uint64_t Lanes::chunks_in_flight() const {
@@ -186,10 +180,6 @@ void Lanes::forget(MemoryId region) {
 
 bool Lanes::peer_holds(MemoryId region) const {
   return std::any_of(all_.begin(), all_.end(), [region](const Lane* lane) { return lane->peer_holds(region); });
-}
-
-bool Lanes::has_news() const {
-  return std::any_of(all_.begin(), all_.end(), [](const Lane* lane) { return lane->has_news(); });
 }
 
 void Lanes::close() {

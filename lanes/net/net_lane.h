@@ -61,6 +61,8 @@ class NetLane final : public Lane {
   const Status& status() const override { return connection_->status(); }
 
   bool idle() const override { return jobs_.empty() && awaited_.empty() && parcels_.empty() && ended_.empty(); }
+  /// Also when the peer has ended the pipeline, which the link must learn.
+  bool has_work() const override { return !idle() || !status().is_ok(); }
   bool rests(TimePoint now) const override;
   bool closed() const override { return idle() && connection_->in_flight() == 0; }
   bool serves(MemoryId region) const override;
