@@ -108,6 +108,7 @@ void DataSender::tell_gone(uint64_t write) {
 }
 
 bool DataSender::progress() {
+  if (copies_.empty()) return false;
   bool advanced = false;
   while (!copies_.empty()) {
     LocalOperation& local = *book_.find(copies_.front());

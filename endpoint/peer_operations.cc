@@ -252,6 +252,7 @@ void PeerOperations::queue(Copying copying, bool writes, std::span<const std::by
 
 bool PeerOperations::progress() {
   bool advanced = !held_up_.empty() && !link_.has_failed() && begin_held_up();
+  if (copies_.empty()) return advanced;
   while (!copies_.empty()) {
     const bool dropped = link_.has_failed() && !copies_.front_started();
     const Result<bool> done = copies_.front_done();
