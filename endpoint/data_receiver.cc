@@ -277,7 +277,6 @@ void DataReceiver::deliver_notify(LocalOperation& local) {
 }
 
 bool DataReceiver::progress() {
-  if (copies_.empty()) return false;
   bool advanced = false;
   while (!copies_.empty()) {
     LocalOperation& local = *book_.find(copies_.front());

@@ -69,7 +69,7 @@ bool Link::progress(bool readable) {
     if (!context_.stream->status().is_ok()) fail(context_.stream->status());
   }
   advanced |= local_.progress();
-  advanced |= send_notifications();
+  if (!context_.notify_waits.empty()) advanced |= send_notifications();
   advanced |= peer_.progress();
   fail_if_broken();
   advanced |= progress_lanes();

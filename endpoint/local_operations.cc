@@ -49,7 +49,6 @@ void LocalOperations::start(LocalOperation& local) {
 }
 
 bool LocalOperations::progress_waiting() {
-  if (!book_.any_waiting() && window_queue_.empty()) return false;
   bool advanced = false;
   // Taken out first, because a start may fail the link, which clears the list.
   for (const uint64_t number : book_.take_waiting()) {
