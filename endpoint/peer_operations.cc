@@ -91,8 +91,11 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
       }
     }
   }
-  auto ranges = or_refuse(std::move(looked_up), frame.operation, charge);
-  if (ranges && !busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*ranges), charge));
+  if (!looked_up.is_ok()) {
+    link_.refuse(frame.operation, charge, looked_up.status());
+  } else if (!busy) {
+    TCPX_RETURN_IF_ERROR(begin(frame, std::move(*looked_up), charge));
+  }
   return busy;
 }
 
@@ -122,7 +125,7 @@ bool PeerOperations::begin_held_up() {
   return advanced;
 }
 
-Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
   if (ranges.empty()) return unexpected(frame, "an empty write that is not inline");
   auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
   job->notify = message_of(frame.notify, link_.id);
@@ -142,7 +145,7 @@ Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ran
   return Status::ok();
 }
 
-Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
   ++link_.stats.inline_received;
   link_.stats.bytes_received += frame.data.size();
   Delivery delivery{.notify = message_of(frame.notify, link_.id), .charge = charge, .answers = frame.operation};
@@ -159,7 +162,7 @@ Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange>
   return Status::ok();
 }
 
-Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
   if (!is_short(frame)) return begin_long(frame, std::move(ranges), charge);
   if (!is_on_gpu(ranges)) {
     if (const auto data = or_refuse(gather(ranges, room_), frame.operation, charge); data) {
@@ -172,7 +175,7 @@ Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> rang
   return Status::ok();
 }
 
-Status PeerOperations::begin_long(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+Status PeerOperations::begin_long(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
   if (link_.eager) {
     Packing packing = preferred_packing(ranges, frame.bytes);
     if (frame.packing != packing) packing = Packing::kPacked;

@@ -306,7 +306,8 @@ PullLane::Mapping::~Mapping() {
 }
 
 bool PullLane::has_work() const {
-  return !idle() || std::any_of(unshared_.begin(), unshared_.end(), [](const Unshared& one) { return one.gone->load(); });
+  if (!idle()) return true;
+  return !unshared_.empty() && std::any_of(unshared_.begin(), unshared_.end(), [](const Unshared& one) { return one.gone->load(); });
 }
 
 // Tells the peer which of the shares that it wants unmapped are unmapped now.
