@@ -33,7 +33,6 @@ void DataSender::say(LocalOperation& local, std::span<const std::byte> data) {
 }
 
 bool DataSender::end_left() {
-  if (leaving_.empty()) return false;
   for (const uint64_t number : leaving_) {
     LocalOperation* const local = book_.find(number);
     if (local != nullptr && local->phase() == Phase::kLeaving) book_.finish(*local, Status::ok());

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/environment.h"
-#include "base/fork.h"
 #include "base/log.h"
 #include "base/pci_device.h"
 #include "base/random.h"
@@ -161,8 +160,7 @@ Endpoint::Impl::~Impl() {
   unmapper_.end();
 }
 
-Status Endpoint::Impl::check_process() const {
-  if (count_forks() == born_in_) return Status::ok();
+Status Endpoint::Impl::is_a_fork() {
   return Status(Code::kUnsupported, "use endpoint",
                 "this process is a fork of the one that made the endpoint, and has none of its threads: start a program instead");
 }

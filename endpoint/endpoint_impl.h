@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fork.h"
 #include "endpoint/connection_book.h"
 #include "endpoint/endpoint_parts.h"
 #include "endpoint/gpu_reach.h"
@@ -40,7 +41,7 @@ class Endpoint::Impl {
   };
 
   /// @return kUnsupported in a fork of the process that made this
-  Status check_process() const;
+  Status check_process() const { return count_forks() == born_in_ ? Status::ok() : is_a_fork(); }
 
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type);
   Status deregister(MemoryId memory, Deadline deadline);
@@ -87,6 +88,7 @@ class Endpoint::Impl {
 
   Impl(EndpointParts parts, const EndpointConfig& config, Copiers copiers, uint64_t instance);
 
+  static Status is_a_fork();
   template <class Fill>
   Result<OperationId> start(OperationKind kind, ConnId conn, const SubmitOptions& options, Fill fill);
   Status order(Operation& operation, const SubmitOptions& options);

@@ -69,7 +69,7 @@ bool Link::progress(bool readable) {
     if (!context_.stream->status().is_ok()) fail(context_.stream->status());
   }
   advanced |= local_.progress();
-  advanced |= send_notifications();
+  if (!context_.notify_waits.empty()) advanced |= send_notifications();
   advanced |= peer_.progress();
   fail_if_broken();
   advanced |= progress_lanes();
@@ -98,8 +98,7 @@ void Link::fail_if_broken() {
 bool Link::needs_polling() const {
   if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
   return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || peer_.waits() ||
-         context_.lanes.has_news() || !context_.notifications.empty() ||
-         (context_.stream->backlog() > 0 && !context_.stream->is_shared());
+         !context_.notifications.empty() || (context_.stream->backlog() > 0 && !context_.stream->is_shared());
 }
 
 bool Link::prepare_sleep() {
@@ -125,14 +124,17 @@ bool Link::send_notifications() {
 
 bool Link::progress_lanes() {
   bool advanced = false;
-  for (Lane* const lane : context_.lanes.all()) advanced |= move(*lane);
-  // Wake the peer only after the lanes have stored their counters.
-  if (const uint32_t told = context_.lanes.take_told(); told != 0) context_.stream->wake(told);
+  uint32_t told = 0;
+  for (Lane* const lane : context_.lanes.all()) {
+    if (!lane->has_work()) continue;
+    advanced |= move(*lane);
+    told |= lane->take_told();
+  }
+  if (told != 0) context_.stream->wake(told);  // only now that the lanes have stored their counters
   return advanced;
 }
 
 bool Link::move(Lane& lane) {
-  if (lane.idle() && !lane.has_news() && lane.status().is_ok()) return false;
   bool advanced = lane.progress(context_.now);
   if (!lane.status().is_ok() && reads()) fail(lane.status());
   for (; Job* const job = lane.ended(); lane.drop_ended()) {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -118,7 +118,7 @@ struct LinkContext {
   /// Grants the peer's asks for larger windows, sends credit that was kept back, and sends this end's asks.
   /// @return true when a window was enlarged or an ask was sent
   bool size_windows() {
-    bool advanced = enlarge_windows();
+    bool advanced = asks_.any() && enlarge_windows();
     for (const Window window : kAllWindows) {
       if (windows.owes(window) && stream->backlog() < kMuchUnread) tell_credit({window, 0});
     }
@@ -156,6 +156,7 @@ struct LinkContext {
   }
   /// Delivers what had to wait for the inbox. @return true when there was some
   bool deliver_kept() {
+    if (notifications.empty()) return false;
     bool advanced = false;
     while (auto delivered = notifications.take_delivered()) {
       end_delivery(*delivered);
@@ -204,25 +205,23 @@ struct LinkContext {
   }
   // Makes a window whole while memory is plentiful, else doubles it; if neither fits, tries again later.
   bool enlarge_windows() {
-    if (asks_ == Asks{} || now < next_enlarge_) return false;
+    if (now < next_enlarge_) return false;
     bool advanced = false;
     for (const Window window : kAllWindows) {
       const uint64_t size = windows.size(window), missing = bytes_of(window) - size;
-      bool& asks = asks_[static_cast<size_t>(window)];
-      if (!asks) continue;
+      if (!asks_[static_cast<size_t>(window)]) continue;
       const uint64_t more = place.grow(missing, 2) ? missing : place.grow(std::min(missing, size)) ? std::min(missing, size) : 0;
       if (more == 0 && missing > 0) continue;
-      asks = false;
+      asks_[static_cast<size_t>(window)] = false;
       windows.enlarge(window, more);
       stream->send(CreditFrame{.window = window, .bytes = more, .size = windows.size(window)});
       advanced = true;
     }
-    if (asks_ != Asks{}) next_enlarge_ = now + kEnlargeEvery;
+    if (asks_.any()) next_enlarge_ = now + kEnlargeEvery;
     return advanced;
   }
 
-  using Asks = std::array<bool, kWindows>;
-  Asks asks_{};  // the peer's, for larger windows
+  std::bitset<kWindows> asks_;  // the peer's, for larger windows
   TimePoint next_enlarge_;
 
   void end_delivery(const Delivery& delivery) {

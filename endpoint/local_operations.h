@@ -25,11 +25,12 @@ class LocalOperations {
   /// Moves along operations that wait for the GPU's work, their next round, a lane, the peer's window or a short copy.
   /// @return true when something advanced
   bool progress() {
-    const bool started = progress_waiting(), sent = sender_.progress();
-    return receiver_.progress() || sent || started;
+    const bool started = (book_.any_waiting() || !window_queue_.empty()) && progress_waiting();
+    const bool sent = sender_.copying() && sender_.progress();
+    return (receiver_.copying() && receiver_.progress()) || sent || started;
   }
   /// Ends the short sends whose bytes the kernel now has. @return true when there were some
-  bool end_left() { return sender_.end_left(); }
+  bool end_left() { return sender_.leaving() && sender_.end_left(); }
   /// A lane has ended a job: nothing touches its memory any more.
   void end_moved(const Job& job, bool received);
 

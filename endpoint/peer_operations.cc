@@ -91,14 +91,17 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
       }
     }
   }
-  auto ranges = or_refuse(std::move(looked_up), frame.operation, charge);
+  if (!looked_up.is_ok()) {
+    link_.refuse(frame.operation, charge, looked_up.status());
+    return busy;
+  }
   if constexpr (kReads) {
-    if (ranges && !busy && !is_short(frame) && !link_.lanes.is_ready_to_offer(*ranges, frame.bytes)) busy = frame.ranges[0].slot;
+    if (!busy && !is_short(frame) && !link_.lanes.is_ready_to_offer(*looked_up, frame.bytes)) busy = frame.ranges[0].slot;
   } else if constexpr (Frame::kType == FrameType::kWrite) {
     // A write that has begun cannot wait, because others come behind it.
-    if (ranges && !busy && !frame.begun && !link_.lanes.is_ready_to_take(*ranges, frame.packing)) busy = frame.ranges[0].slot;
+    if (!busy && !frame.begun && !link_.lanes.is_ready_to_take(*looked_up, frame.packing)) busy = frame.ranges[0].slot;
   }
-  if (ranges && !busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*ranges), charge));
+  if (!busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*looked_up), charge));
   return busy;
 }
 
@@ -128,7 +131,7 @@ bool PeerOperations::begin_held_up() {
   return advanced;
 }
 
-Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
   if (ranges.empty()) return unexpected(frame, "an empty write that is not inline");
   auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
   job->notify = message_of(frame.notify, link_.id);
@@ -148,7 +151,7 @@ Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ran
   return Status::ok();
 }
 
-Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
   ++link_.stats.inline_received;
   link_.stats.bytes_received += frame.data.size();
   Delivery delivery{.notify = message_of(frame.notify, link_.id), .charge = charge, .answers = frame.operation};
@@ -165,7 +168,7 @@ Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange>
   return Status::ok();
 }
 
-Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
   if (!is_short(frame)) return begin_long(frame, std::move(ranges), charge);
   if (!is_on_gpu(ranges)) {
     if (const auto data = or_refuse(gather(ranges, room_), frame.operation, charge); data) {
@@ -178,7 +181,7 @@ Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> rang
   return Status::ok();
 }
 
-Status PeerOperations::begin_long(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+Status PeerOperations::begin_long(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
   if (link_.eager) {
     Packing packing = preferred_packing(ranges, frame.bytes);
     if (frame.packing != packing) packing = Packing::kPacked;
@@ -258,6 +261,7 @@ void PeerOperations::queue(Copying copying, bool writes, std::span<const std::by
 
 bool PeerOperations::progress() {
   bool advanced = !held_up_.empty() && !link_.has_failed() && begin_held_up();
+  if (copies_.empty()) return advanced;
   while (!copies_.empty()) {
     const bool dropped = link_.has_failed() && !copies_.front_started();
     const Result<bool> done = copies_.front_done();

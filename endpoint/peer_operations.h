@@ -78,10 +78,10 @@ class PeerOperations {
   Result<std::optional<SlotId>> take(const FrameHeader& header, std::span<const std::byte> payload, bool counted);
   template <class Frame>
   Result<std::optional<SlotId>> take(const FrameHeader& header, std::span<const std::byte> payload, bool counted);
-  Status begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
-  Status begin(const WriteDataFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
-  Status begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
-  Status begin_long(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
+  Status begin(const WriteFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
+  Status begin(const WriteDataFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
+  Status begin(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
+  Status begin_long(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
   bool begin_held_up();
   void let_go_by(const WriteFrame& frame, const Charge& charge);
   bool is_short(const ReadFrame& frame) const { return frame.bytes <= link_.shared.inline_bytes; }

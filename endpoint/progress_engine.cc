@@ -98,7 +98,7 @@ void ProgressEngine::sleep(std::optional<Duration> longest, uint64_t locks) {
 }
 
 bool ProgressEngine::turn() {
-  const bool any = take_submissions();
+  const bool any = (!submitted_.empty() || !notifications_.empty()) && take_submissions();
   return links_.turn() || any;
 }
 

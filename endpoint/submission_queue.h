@@ -37,6 +37,8 @@ class SubmissionQueue {
     return item;
   }
 
+  /// True when `pop` would return nullptr. As for `pop`.
+  bool empty() const { return first_ == nullptr && !has_new(); }
   /// True when something was pushed that `pop` has not fetched yet. Any thread.
   bool has_new() const { return pushed_.load(std::memory_order_relaxed) != nullptr; }
 

@@ -74,6 +74,9 @@ class WindowQueue {
     return std::nullopt;
   }
 
+  bool empty() const {
+    return std::all_of(lines_.begin(), lines_.end(), [](const auto& line) { return line.empty(); });
+  }
   void clear() {
     for (auto& line : lines_) line.clear();
   }

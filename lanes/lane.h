@@ -93,8 +93,10 @@ class Lane {
   virtual const Status& status() const = 0;
   /// True when the lane has no job.
   virtual bool idle() const = 0;
+  /// True when `progress` has something to do.
+  virtual bool has_work() const { return !idle(); }
   /// True when nothing here can advance until other connections have had their turn, or until the peer wakes this end.
-  virtual bool rests(TimePoint /*now*/) const { return idle(); }
+  virtual bool rests(TimePoint /*now*/) const { return !has_work(); }
   /// Of a failed lane: it touches no memory any more.
   virtual bool closed() const { return idle(); }
   /// True when a job that the peer started uses the region.
@@ -103,8 +105,6 @@ class Lane {
   virtual void forget(MemoryId /*region*/) {}
   /// True while the peer has not yet let go of a region that was forgotten.
   virtual bool peer_holds(MemoryId /*region*/) const { return false; }
-  /// True when `progress` has something to do although the lane is idle.
-  virtual bool has_news() const { return false; }
   /// True when the peer has moved something in shared memory that this end waits for. Costs no system call.
   virtual bool can_move() const { return false; }
   /// @return WakeFor bits: events for which the peer must wake this end, because it waits for them without looking

@@ -36,7 +36,7 @@ Lane* Lanes::find(Way way, bool receives) const {
 }
 
 bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, uint64_t bytes) {
-  bool ready = (host_ != nullptr && !declined_) || net_send_.is_ready(ranges, preferred_packing(ranges, bytes));
+  bool ready = (host_ != nullptr && !declined_) || net_send_.can_prepare(ranges, preferred_packing(ranges, bytes));
   for (const auto& lane : near_) {
     if (!lane->receives()) ready &= lane->is_ready(ranges);
   }
@@ -87,7 +87,7 @@ Status Lanes::check(const WireOffers& offers, uint64_t bytes) const {
 
 // Not on one host: whether the network is needed there is known when all other ways have been tried.
 bool Lanes::is_ready_to_take(std::span<const HeldRange> to, Packing wanted) {
-  return host_ != nullptr || net_recv_.is_ready(to, wanted == Packing::kWhole && to.size() > 1 ? Packing::kPacked : wanted);
+  return host_ != nullptr || net_recv_.can_prepare(to, wanted == Packing::kWhole && to.size() > 1 ? Packing::kPacked : wanted);
 }
 
 Status Lanes::take(std::span<const HeldRange> to, const WireOffers& offers, Packing over_network, GoFrame& go) {
@@ -157,19 +157,13 @@ void Lanes::abandon() {
 }
 
 bool Lanes::can_move() const {
-  return std::any_of(all_.begin(), all_.end(), [](const Lane* lane) { return lane->can_move(); });
+  return std::any_of(near_.begin(), near_.end(), [](const auto& lane) { return lane->can_move(); });
 }
 
 uint32_t Lanes::wants(TimePoint now) const {
   uint32_t wants = 0;
-  for (const Lane* const lane : all_) wants |= lane->wants(now);
+  for (const auto& lane : near_) wants |= lane->wants(now);
   return wants;
-}
-
-uint32_t Lanes::take_told() {
-  uint32_t told = 0;
-  for (Lane* const lane : all_) told |= lane->take_told();
-  return told;
 }
 
 uint64_t Lanes::chunks_in_flight() const {
@@ -200,10 +194,6 @@ void Lanes::forget(MemoryId region) {
 
 bool Lanes::peer_holds(MemoryId region) const {
   return std::any_of(all_.begin(), all_.end(), [region](const Lane* lane) { return lane->peer_holds(region); });
-}
-
-bool Lanes::has_news() const {
-  return std::any_of(all_.begin(), all_.end(), [](const Lane* lane) { return lane->has_news(); });
 }
 
 void Lanes::close() {

@@ -90,9 +90,7 @@ class Lanes {
   void fail(const Status& reason);
   void abandon();
   bool can_move() const;
-  bool has_news() const;
   uint32_t wants(TimePoint now) const;
-  uint32_t take_told();
   uint64_t chunks_in_flight() const;
   void add_to(ConnectionStats& stats) const;
   /// One line for each lane that is not idle, with a line break before it.

@@ -135,8 +135,7 @@ Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
   return stream_error("read frame", errno);
 }
 
-bool ControlStream::flush() {
-  if ((!socket_ && !shared_) || backlog() == 0) return false;
+bool ControlStream::flush_backlog() {
   const Result<size_t> taken = hand_over(std::span<const std::byte>(outgoing_).subspan(outgoing_sent_));
   if (!taken.is_ok()) {
     send_error_ = taken.status();

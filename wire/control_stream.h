@@ -70,7 +70,7 @@ class ControlStream {
   size_t backlog() const { return outgoing_.size() - outgoing_sent_; }
   /// Hands the socket as much as it takes. If that fails, the peer may have said why before it left: `receive` first delivers what
   /// the peer sent, then breaks the stream. @return true when bytes left
-  bool flush();
+  bool flush() { return backlog() > 0 && (socket_ || shared_) && flush_backlog(); }
   /// Reads what has come, at most 1 MiB, and hands every whole frame to `sink`. @return true when something came, or
   /// a frame that had to wait was taken
   /// @param readable false: `fd` has shown nothing to read, so only shared memory is looked at
@@ -120,6 +120,7 @@ class ControlStream {
   size_t buffer_bytes() const { return outgoing_.capacity() + incoming_bytes_; }
 
  private:
+  bool flush_backlog();
   bool takes_frames();
   Result<size_t> hand_over(std::span<const std::byte> bytes);
   Result<size_t> take_in(std::span<std::byte> room);

@@ -10,7 +10,7 @@
 namespace tcpx {
 
 inline void append(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
-  out.insert(out.end(), bytes.begin(), bytes.end());
+  if (!bytes.empty()) out.insert(out.end(), bytes.begin(), bytes.end());
 }
 inline void append(std::vector<std::byte>& out, std::string_view text) {
   append(out, std::as_bytes(std::span(text)));

@@ -39,7 +39,7 @@ class NetLane final : public Lane {
   ~NetLane() override;
 
   /// False while a thread makes the staging buffer that `prepare` would make at once.
-  bool is_ready(std::span<const HeldRange> ranges, Packing wanted) { return memory_.is_ready(ranges, wanted); }
+  bool can_prepare(std::span<const HeldRange> ranges, Packing wanted) { return memory_.can_prepare(ranges, wanted); }
   /// Call before telling the peer of a transfer of these ranges, while the transfer can still be refused on its own.
   /// @return `wanted`, or kPacked if the plugin does not take the memory as it is; the error of the plugin or the allocator if the
   /// memory cannot be packed either
@@ -63,6 +63,8 @@ class NetLane final : public Lane {
   const Status& status() const override { return connection_->status(); }
 
   bool idle() const override { return jobs_.empty() && awaited_.empty() && parcels_.empty() && ended_.empty(); }
+  /// Also when the peer has ended the pipeline, which the link must learn.
+  bool has_work() const override { return !idle() || !status().is_ok(); }
   bool rests(TimePoint now) const override;
   bool closed() const override { return idle() && connection_->in_flight() == 0; }
   bool serves(MemoryId region) const override;

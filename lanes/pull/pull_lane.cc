@@ -305,8 +305,9 @@ PullLane::Mapping::~Mapping() {
   gone->store(true);
 }
 
-bool PullLane::has_news() const {
-  return std::any_of(unshared_.begin(), unshared_.end(), [](const Unshared& one) { return one.gone->load(); });
+bool PullLane::has_work() const {
+  if (!idle()) return true;
+  return !unshared_.empty() && std::any_of(unshared_.begin(), unshared_.end(), [](const Unshared& one) { return one.gone->load(); });
 }
 
 // Tells the peer which of the shares that it wants unmapped are unmapped now.

@@ -78,8 +78,8 @@ class PullLane final : public Lane {
   void abandon() override;
   const Status& status() const override { return status_; }
 
-  /// True when the peer is to be told that a share is unmapped now.
-  bool has_news() const override;
+  /// Also when the peer is to be told that a share is unmapped now.
+  bool has_work() const override;
   MemoryBuffer close() override;
   bool idle() const override { return pulls_.empty() && ended_.empty(); }
   bool serves(MemoryId region) const override;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -27,6 +28,23 @@ TEST(FairMutex, LetsOneInAtATime) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(entered, 16000);
+}
+
+TEST(FairMutex, WhoComesToAHeldOneWaits) {
+  FairMutex mutex;
+  std::atomic<bool> comes{false}, entered{false};
+  mutex.lock();
+  EXPECT_FALSE(mutex.try_lock());
+  std::thread other([&] {
+    comes = true;
+    const FairLock lock(mutex);
+    entered = true;
+  });
+  EXPECT_TRUE(testing::wait_until([&] { return comes.load(); }));
+  EXPECT_FALSE(testing::wait_until([&] { return entered.load(); }, std::chrono::milliseconds(20)));
+  mutex.unlock();
+  EXPECT_TRUE(testing::wait_until([&] { return entered.load(); }));
+  other.join();
 }
 
 TEST(FairMutex, ThreadsThatComeBackAtOnceKeepNobodyOut) {

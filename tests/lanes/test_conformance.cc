@@ -250,5 +250,15 @@ TEST_P(LaneConformance, WithoutAJobItRests) {
   EXPECT_TRUE(rests(ends.sender) && rests(ends.receiver));
 }
 
+TEST_P(LaneConformance, ANetworkThatHasFailedWithoutAJobHasWork) {
+  TwoEnds ends(GetParam());
+  Lane& network = *ends.receiver.lanes->all()[1];
+  EXPECT_FALSE(network.has_work());
+  const LaneFrame broken{.what = static_cast<uint64_t>(PeerMessage::kChannelDown)};  // without its payload
+  ASSERT_TRUE(ends.receiver.lanes->on(broken).is_ok());
+  EXPECT_FALSE(network.status().is_ok());
+  EXPECT_TRUE(network.idle() && network.has_work()) << "the link must learn of it";
+}
+
 }  // namespace
 }  // namespace tcpx::testing

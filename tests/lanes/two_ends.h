@@ -144,13 +144,15 @@ class TwoEnds {
     for (End* end : {&receiver, &sender}) {
       (void)end->stream.flush();
       (void)end->stream.receive(*end, true);
+      uint32_t told = 0;
       for (Lane* lane : end->lanes->all()) {
-        if (lane->idle() && lane->status().is_ok()) continue;
+        if (!lane->has_work()) continue;
         (void)lane->progress(clock_.now());
         for (; Job* const job = lane->ended(); lane->drop_ended())
           end->ended.push_back({job->number, lane->receives(), job->status});
+        told |= lane->take_told();
       }
-      if (const uint32_t told = end->lanes->take_told(); told != 0) end->stream.wake(told);
+      if (told != 0) end->stream.wake(told);
     }
   }
 
