@@ -36,7 +36,7 @@ Lane* Lanes::find(Way way, bool receives) const {
 }
 
 bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, uint64_t bytes) {
-  bool ready = (host_ != nullptr && !declined_) || net_send_.is_ready(ranges, preferred_packing(ranges, bytes));
+  bool ready = (host_ != nullptr && !declined_) || net_send_.can_prepare(ranges, preferred_packing(ranges, bytes));
   for (const auto& lane : near_) {
     if (!lane->receives()) ready &= lane->is_ready(ranges);
   }
@@ -87,7 +87,7 @@ Status Lanes::check(const WireOffers& offers, uint64_t bytes) const {
 
 // Not on one host: whether the network is needed there is known when all other ways have been tried.
 bool Lanes::is_ready_to_take(std::span<const HeldRange> to, Packing wanted) {
-  return host_ != nullptr || net_recv_.is_ready(to, wanted == Packing::kWhole && to.size() > 1 ? Packing::kPacked : wanted);
+  return host_ != nullptr || net_recv_.can_prepare(to, wanted == Packing::kWhole && to.size() > 1 ? Packing::kPacked : wanted);
 }
 
 Status Lanes::take(std::span<const HeldRange> to, const WireOffers& offers, Packing over_network, GoFrame& go) {

@@ -39,7 +39,7 @@ class NetLane final : public Lane {
   ~NetLane() override;
 
   /// False while a thread makes the staging buffer that `prepare` would make at once.
-  bool is_ready(std::span<const HeldRange> ranges, Packing wanted) { return memory_.is_ready(ranges, wanted); }
+  bool can_prepare(std::span<const HeldRange> ranges, Packing wanted) { return memory_.can_prepare(ranges, wanted); }
   /// Call before telling the peer of a transfer of these ranges, while the transfer can still be refused on its own.
   /// @return `wanted`, or kPacked if the plugin does not take the memory as it is; the error of the plugin or the allocator if the
   /// memory cannot be packed either

@@ -16,7 +16,7 @@ bool NetMemory::fits(std::span<const HeldRange> ranges, Packing wanted) {
   return wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken);
 }
 
-bool NetMemory::is_ready(std::span<const HeldRange> ranges, Packing wanted) {
+bool NetMemory::can_prepare(std::span<const HeldRange> ranges, Packing wanted) {
   if (ranges.empty() || fits(ranges, wanted)) return true;
   const Region& region = ranges.front().region();
   const SegmentCopier& copier = copier_for(region);

@@ -60,8 +60,8 @@ class NetMemory {
   NetMemory(const NetMemory&) = delete;
   NetMemory& operator=(const NetMemory&) = delete;
 
-  /// As NetLane::is_ready.
-  bool is_ready(std::span<const HeldRange> ranges, Packing wanted);
+  /// As NetLane::can_prepare.
+  bool can_prepare(std::span<const HeldRange> ranges, Packing wanted);
   /// As NetLane::prepare.
   Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
   /// The slots for memory such as this region. Made when first asked for.
