@@ -13,6 +13,7 @@ class SlowlyPinningOps : public HiddenMemoryOps {
   Result<MemoryBuffer> map_host(int device, void* host, size_t bytes) override {
     ++asked;
     EXPECT_TRUE(wait_until([this] { return !held_; }));
+    EXPECT_EQ(::msync(host, bytes, MS_ASYNC), 0) << "it is not mapped any more";
     return HiddenMemoryOps::map_host(device, host, bytes);
   }
   void hold_pinning() { held_ = true; }
@@ -170,6 +171,7 @@ TEST_F(LinkPins, ALinkEndsWhileTheDriverPins) {
   EXPECT_FALSE(link_->serves(device_id_));
   link_.reset();
   gpu_.release_pinning();
+  unmapper_.end();
 }
 
 }  // namespace
