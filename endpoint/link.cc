@@ -87,7 +87,7 @@ bool Link::flush() {
   // In shared memory frames take no system call, and leave at once.
   if (advanced && !context_.stream->is_shared())
     next_flush_ = std::clamp(next_flush_ + kCollect, context_.now, context_.now + kCollect);
-  if (context_.stream->backlog() > 0) return advanced;
+  if (context_.stream->backlog() > 0 || !context_.stream->send_status().is_ok()) return advanced;
   return local_.end_left() || advanced;
 }
 

@@ -51,6 +51,13 @@ TEST_F(LinkEnds, AShortSendIsPendingUntilTheKernelHasIt) {
   EXPECT_TRUE(hear(FrameType::kSendData).has_value());
 }
 
+TEST_F(LinkEnds, AShortSendThatTheKernelRefusesIsNotDone) {
+  ASSERT_EQ(::shutdown(peer_->fd(), SHUT_RD), 0);  // the link can still read, so only its sending fails
+  const OperationId sent = send(host(0, 8));
+  steps(3);
+  EXPECT_EQ(end_of(sent).code(), Code::kPeerGone);
+}
+
 // Else the thread that drives it would never rest.
 TEST_F(LinkEnds, AnIdleLinkDoesNotAdvance) {
   const OperationId sent = send(host(0, 8));
