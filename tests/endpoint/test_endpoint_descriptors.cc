@@ -19,9 +19,7 @@ using std::chrono::milliseconds;
 // More than it takes to make a connection here.
 constexpr int kPlenty = 40;
 // Of them, so many are looked at together: each has a process of its own, and some wait for what does not come.
-constexpr int kTogether = 16;
-// When so many in a row have sufficed, more suffice as well.
-constexpr int kEnough = 8;
+constexpr int kTogether = 8;
 // Longer than the software plugin waits for descriptors to come back.
 constexpr milliseconds kPatience(1500);
 constexpr const char* kExhausted = "failed TCPX_E_EXHAUSTED: ";
@@ -47,12 +45,12 @@ class EndpointDescriptors : public ::testing::TestWithParam<Transport> {
     ::unsetenv("UCCL_TCPX_PLUGIN_PATH");
   }
 
-  /// Tries with 0, 1, 2, ... free descriptors, until kEnough of them have had all that they need. Both directions are opened at once, so
+  /// Tries with 0, 1, 2, ... free descriptors, until a group of tries has all that it needs. Both directions are opened at once, so
   /// that the most which are open at one moment differs a little from time to time.
   /// @return the least from which on all have sufficed; kPlenty: none
   int least_that_suffices(const std::function<bool(int free)>& suffices) {
     int least = 0;
-    for (int first = 0; first < kPlenty && first < least + kEnough; first += kTogether) {
+    for (int first = 0; first < kPlenty && first < least + kTogether; first += kTogether) {
       std::vector<std::future<bool>> tries;
       for (int i = 0; i < kTogether; ++i) tries.push_back(std::async(std::launch::async, suffices, first + i));
       for (int i = 0; i < kTogether; ++i) {

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 #include "measure/pattern.h"
 #include "net/soft/soft_table.h"
 
@@ -48,7 +50,9 @@ void gather(const abi::TcpxRequest& request, const abi::NetDeviceHandle& device_
   ASSERT_OK(lane->copy(&unpack, device_handle.handle, sizeof unpack));
   ASSERT_NE(request.unpack_slot.cnt, nullptr);
   const auto* list = static_cast<const Fragment*>(request.unpack_slot.mem);
-  for (uint64_t i = 0; i < *request.unpack_slot.cnt; ++i) {
+  // As NCCL's kernel reads it: the I/O thread may open the slot for another receive of host memory, which lists nothing.
+  const uint64_t count = std::atomic_ref(*request.unpack_slot.cnt).load(std::memory_order_acquire);
+  for (uint64_t i = 0; i < count; ++i) {
     const auto* from = static_cast<std::byte*>(unpack.bounce_buf) + list[i].src_off;
     ASSERT_OK(lane->copy(destination + list[i].dst_off, from, list[i].len));
   }
