@@ -124,7 +124,8 @@ TEST(BootstrapHandOver, FramesOfAPeerThatHasGoneOnStayWhole) {
       {behind, "bye 0;barrier 0;"},
       {encode_frame(encode_finish(Status(Code::kPlugin, "connect", "x"))), "finish 10;"},
       {{}, ""}};
-  for (const auto& [sent, seen] : all) {
+  for (const auto& [sent, expected] : all) {
+    const std::string& seen = expected;
     for (const size_t first : {size_t{0}, sent.size() / 2, sent.size()}) {
       for (const bool looks : {false, true}) {
         if (looks && seen.starts_with("finish")) continue;  // is the peer's last word for the channel then
