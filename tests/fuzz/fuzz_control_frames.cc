@@ -42,7 +42,7 @@ struct Recorder final : ControlSink {
 
 struct Answer {
   Recorder recorder;
-  std::string end;
+  Code end{};  // the text quotes as much of what is no frame as had come
 };
 
 Answer receive(std::span<const std::byte> bytes, size_t piece) {
@@ -63,7 +63,7 @@ Answer receive(std::span<const std::byte> bytes, size_t piece) {
   while (stream.receive(answer.recorder)) continue;
   FUZZ_REQUIRE(stream.status().code() == Code::kProtocol || stream.status().code() == Code::kUnsupported ||
                stream.status().code() == Code::kPeerGone);
-  answer.end = stream.status().to_string();
+  answer.end = stream.status().code();
   return answer;
 }
 
