@@ -63,7 +63,7 @@ std::unique_ptr<PeerLink> ControlStream::link_to(bool sender) {
   return std::make_unique<Link>(*this, sender);
 }
 
-// What has come over the socket and was not taken is from before the change, and for nobody.
+// Bytes that have come over the socket and were not taken are from before the change, and for nobody.
 void ControlStream::attach(std::unique_ptr<SharedStream> shared) {
   assert(!shared_ && shared);
   socket_.reset();

@@ -64,7 +64,7 @@ class StagingBuffers {
   }
 
  private:
-  /// What a thread makes. It writes `buffer` before `done`, and nothing afterwards.
+  /// A buffer that a thread makes. It writes `buffer` before `done`, and nothing afterwards.
   struct Making {
     Result<MemoryBuffer> buffer = Status(Code::kExhausted, "allocate", "out of memory");
     std::atomic<bool> done = false;

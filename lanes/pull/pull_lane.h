@@ -86,7 +86,7 @@ class PullLane final : public Lane {
   std::string flight_record() const override;
 
  private:
-  /// What a thread of the Unmapper maps. It writes all of this before `done`, and nothing afterwards.
+  /// A mapping that a thread of the Unmapper makes. It writes all of this before `done`, and nothing afterwards.
   struct Mapped {
     MemoryShare memory;
     ForeignFd file;

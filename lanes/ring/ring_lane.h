@@ -112,7 +112,7 @@ class RingLane final : public Lane {
     bool ends_job = false;
   };
 
-  /// What a thread of the Unmapper pins. It writes `ring` before `done`, and nothing afterwards.
+  /// A ring that a thread of the Unmapper pins. It writes `ring` before `done`, and nothing afterwards.
   struct Pin {
     MemoryBuffer ring;  // its bytes; empty: the GPU does not reach them
     std::atomic<bool> done = false;

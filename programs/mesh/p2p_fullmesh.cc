@@ -95,7 +95,7 @@ class MeshRank {
     return Status::ok();
   }
 
-  /// Of each transfer of a pair there is a copy to make, to move and to compare, at 50 MB/s at least.
+  /// Each transfer of a pair has a copy to make, to move and to compare, at 50 MB/s at least.
   MeshLimits limits() const {
     const uint64_t bytes = pair_.sizes.max_bytes * pair_.iterations;
     return {.step = pair_.timeout, .round = 12 * pair_.timeout + 5 * std::chrono::milliseconds(bytes / 50'000)};

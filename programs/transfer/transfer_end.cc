@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kTextPayload = "Hello from TCPX client!";
 constexpr int kTransferTag = 42;
-// Of a message that is not longer every byte is shown.
+// Every byte of a message that is not longer is shown.
 constexpr size_t kProbeBytes = 256;
 
 }  // namespace

@@ -72,13 +72,13 @@ class TransferEnd final : public ProgramEnd, private ReceiveTap {
   Status exchange_parameters(BootstrapChannel& channel);
   Result<Comm> connect(BootstrapChannel& channel);
   Result<Comm> accept(BootstrapChannel& channel);
-  /// Of the server; a client needs none.
+  /// Made by the server; a client needs none.
   Result<ReceiveParts> receive_parts();
   Result<RegisteredMemory> register_memory();
   Status send(BootstrapChannel& channel, const RegisteredMemory& memory, uint32_t iteration);
   Status receive(BootstrapChannel& channel, const RegisteredMemory& memory, uint32_t iteration);
   Status verify(uint32_t iteration);
-  /// Of the memory, as many as are shown.
+  /// Bytes of the memory, as many as are shown.
   Result<std::vector<std::byte>> first_bytes();
   /// Drives a transfer to its end; shows progress on a terminal and watches the peer, whose own words, if it left any, are the
   /// error.

@@ -56,7 +56,7 @@ class LinkPins : public NearLinkTest {
     payload.ranges = {advertised(device_id_, 0, kLong)};
     say(FrameType::kRead, kOperation, 0, kLong, Packing::kWhole, &payload);
   }
-  /// What the link has put into the ring is what its memory begins with.
+  /// The link has put the begin of its memory into the ring.
   void expect_in_ring() {
     BulkRing& ring = peer_area_.bulk_ring(true);
     ASSERT_TRUE(drive([&] { return ring.written == kLong; }));
