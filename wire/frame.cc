@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "wire/messages.h"
-#include "wire/operation_payload.h"
 
 namespace tcpx {
 namespace {
@@ -99,8 +98,10 @@ void encode(const Frame& frame, std::vector<std::byte>& out) {
   FrameHeader header = header_of(frame.type);
   header.payload_bytes = static_cast<uint32_t>(frame.payload.size());
   header.value = frame.value;
-  append(out, std::as_bytes(std::span(&header, 1)));
-  append(out, frame.payload);
+  const size_t at = out.size();
+  out.resize(at + sizeof header + frame.payload.size());
+  std::memcpy(out.data() + at, &header, sizeof header);
+  std::copy(frame.payload.begin(), frame.payload.end(), out.begin() + static_cast<ptrdiff_t>(at + sizeof header));
 }
 
 std::vector<std::byte> encode_frame(const Frame& frame) {
