@@ -32,13 +32,12 @@ void DataSender::say(LocalOperation& local, std::span<const std::byte> data) {
   if (sends) leaving_.push_back(local.number());
 }
 
-bool DataSender::end_left() {
+void DataSender::end_left() {
   for (const uint64_t number : leaving_) {
     LocalOperation* const local = book_.find(number);
     if (local != nullptr && local->phase() == Phase::kLeaving) book_.finish(*local, Status::ok());
   }
   leaving_.clear();
-  return true;
 }
 
 void DataSender::tell_cancelled(const LocalOperation& local, bool announced) {

@@ -33,8 +33,8 @@ class DataSender {
   void tell_cancelled(const LocalOperation& local, bool announced);
   /// Moves short copies along. @return true when something advanced
   bool progress();
-  /// Ends the short sends whose bytes the kernel now has. @return true
-  bool end_left();
+  /// Ends the short sends whose bytes the kernel now has.
+  void end_left();
   /// Call when the link has failed: nothing leaves any more.
   void end() { leaving_.clear(); }
   bool leaving() const { return !leaving_.empty(); }

@@ -30,7 +30,11 @@ class LocalOperations {
     return (receiver_.copying() && receiver_.progress()) || sent || started;
   }
   /// Ends the short sends whose bytes the kernel now has. @return true when there were some
-  bool end_left() { return sender_.leaving() && sender_.end_left(); }
+  bool end_left() {
+    if (!sender_.leaving()) return false;
+    sender_.end_left();
+    return true;
+  }
   /// A lane has ended a job: nothing touches its memory any more.
   void end_moved(const Job& job, bool received);
 

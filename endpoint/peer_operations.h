@@ -66,7 +66,8 @@ class PeerOperations {
     Charge charge;      // of a read
   };
 
-  /// A frame that names memory which the application's GPU still uses, or for which a lane is not ready. Its window, where it is counted, bounds the number of these.
+  /// A frame that names memory which the application's GPU still uses, or for which a lane is not ready. Its window, where it is
+  /// counted, bounds the number of these.
   struct HeldUp {
     FrameHeader header;
     std::vector<std::byte> payload;

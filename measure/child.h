@@ -19,7 +19,7 @@ namespace tcpx {
 /// Variables that a child sees differently from this process.
 using EnvironmentOverrides = std::map<std::string, std::string>;
 
-/// How the child process with that id has ended, as soon as it has; it stays to be reaped. nullopt: it still runs at the deadline.
+/// Waits for the end of the child process with that id, which stays to be reaped. nullopt: it still runs at the deadline.
 std::optional<siginfo_t> end_of(pid_t child, Deadline deadline);
 
 /// Killed and reaped on destruction when it still runs.

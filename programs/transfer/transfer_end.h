@@ -64,7 +64,7 @@ class TransferEnd final : public ProgramEnd, private ReceiveTap {
   NetPlugin& plugin() const { return *machine_.plugin; }
   Direction direction() const { return is_server_ ? Direction::kRecv : Direction::kSend; }
   Deadline deadline() const { return Deadline::after(options_.timeout); }
-  /// Of a step that handles the data of one transfer. Longer for more of it: moving and verifying go at 50 MB/s at least.
+  /// The deadline of a step that handles the data of one transfer: moving and verifying go at 50 MB/s at least.
   Deadline data_deadline() const;
   size_t transfer_bytes() const;
   PipelineOptions pipeline_options() const;
