@@ -8,6 +8,15 @@
 
 namespace tcpx {
 
+namespace {
+
+// A vector cannot travel as a whole.
+Packing packing_into(std::span<const HeldRange> to, Packing wanted) {
+  return wanted == Packing::kWhole && to.size() > 1 ? Packing::kPacked : wanted;
+}
+
+}  // namespace
+
 std::vector<std::pair<Way, MakeLane>>& ways_on_host() {
   static std::vector<std::pair<Way, MakeLane>> ways{{Way::kPull, make_pull_lane}, {Way::kRing, make_ring_lane}};
   return ways;
@@ -87,7 +96,7 @@ Status Lanes::check(const WireOffers& offers, uint64_t bytes) const {
 
 // Not on one host: whether the network is needed there is known when all other ways have been tried.
 bool Lanes::is_ready_to_take(std::span<const HeldRange> to, Packing wanted) {
-  return host_ != nullptr || net_recv_.can_prepare(to, wanted == Packing::kWhole && to.size() > 1 ? Packing::kPacked : wanted);
+  return host_ != nullptr || net_recv_.can_prepare(to, packing_into(to, wanted));
 }
 
 Status Lanes::take(std::span<const HeldRange> to, const WireOffers& offers, Packing over_network, GoFrame& go) {
@@ -98,8 +107,7 @@ Status Lanes::take(std::span<const HeldRange> to, const WireOffers& offers, Pack
     go.way = lane->way();
     return Status::ok();
   }
-  if (over_network == Packing::kWhole && to.size() > 1) over_network = Packing::kPacked;
-  TCPX_ASSIGN_OR_RETURN(go.packing, net_recv_.prepare(to, over_network));
+  TCPX_ASSIGN_OR_RETURN(go.packing, net_recv_.prepare(to, packing_into(to, over_network)));
   return Status::ok();
 }
 

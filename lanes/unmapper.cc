@@ -1,6 +1,7 @@
 #include "lanes/unmapper.h"
 
 #include <deque>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -49,6 +50,19 @@ void Unmapper::let_go(std::vector<MemoryBuffer> buffers, std::function<void()> t
 
 void Unmapper::begin(std::function<void()> map) {
   State::add(mapping_, {{}, std::move(map)}, "tcpx-map");
+}
+
+std::shared_ptr<PendingBuffer> Unmapper::make(std::function<Result<MemoryBuffer>()> make) {
+  auto pending = std::make_shared<PendingBuffer>();
+  begin([pending, make = std::move(make)] {
+    try {
+      pending->buffer = make();
+    } catch (const std::bad_alloc&) {  // it has failed
+    }
+    pending->done.store(true, std::memory_order_release);
+    pending->done.notify_all();
+  });
+  return pending;
 }
 
 void Unmapper::State::add(const std::shared_ptr<State>& state, Going next, const char* thread_name) {

@@ -2,9 +2,11 @@
 // the process (cudaIpcCloseMemHandle and cudaHostUnregister: 2.7 s behind a kernel of 2.7 s, on an H100). On the progress thread,
 // all connections and their deadlines would wait, too.
 //
-// Memory is mapped, pinned and allocated on another thread: a kernel for which an unmapping waits may itself wait for a transfer that needs the mapping.
+// Memory is mapped, pinned and allocated on another thread: a kernel for which an unmapping waits may itself wait for a transfer that
+// needs the mapping.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -13,6 +15,16 @@
 #include "base/memory_ops.h"
 
 namespace tcpx {
+
+/// A buffer that a thread makes. The thread writes `buffer` before `done`, and nothing afterwards.
+struct PendingBuffer {
+  Result<MemoryBuffer> buffer = Status(Code::kExhausted, "allocate", "out of memory");
+  std::atomic<bool> done = false;
+
+  bool is_done() const { return done.load(std::memory_order_acquire); }
+  /// Call when `is_done`. @return false: it could not be made
+  bool has_buffer() const { return buffer.is_ok() && *buffer; }
+};
 
 /// Any thread.
 class Unmapper {
@@ -29,6 +41,8 @@ class Unmapper {
 
   /// Calls `map`, after those of earlier calls, on a thread; if no thread can be started, on the caller's at once.
   void begin(std::function<void()> map);
+  /// Calls `make` as `begin` does.
+  std::shared_ptr<PendingBuffer> make(std::function<Result<MemoryBuffer>()> make);
   /// Frees the buffers in this order and then calls `then`, on the thread; if no thread can be started, on the caller's at once.
   void let_go(std::vector<MemoryBuffer> buffers, std::function<void()> then = {});
   /// Returns when all buffers are gone and nothing is being mapped, or after kFarewell; the threads then go on by themselves. `told`

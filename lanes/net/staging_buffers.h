@@ -4,10 +4,8 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <functional>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -34,18 +32,8 @@ class StagingBuffers {
   bool is_ready(StagingKind kind) {
     Pool& pool = pools_[static_cast<size_t>(kind)];
     if (kind == StagingKind::kHost || !pool.free.empty()) return true;
-    if (pool.making == nullptr) {
-      auto making = std::make_shared<Making>();
-      maker_.begin([making, make = maker_of(kind)] {
-        try {
-          making->buffer = make();
-        } catch (const std::bad_alloc&) {  // it has failed
-        }
-        making->done.store(true, std::memory_order_release);
-      });
-      pool.making = std::move(making);
-    }
-    return pool.making->done.load(std::memory_order_acquire);
+    if (pool.making == nullptr) pool.making = maker_.make(maker_of(kind));
+    return pool.making->is_done();
   }
   /// Makes a buffer on this thread if there is none.
   Result<MemoryBuffer> take(StagingKind kind) {
@@ -55,7 +43,7 @@ class StagingBuffers {
       pool.free.pop_back();
       return buffer;
     }
-    if (pool.making == nullptr || !pool.making->done.load(std::memory_order_acquire)) return maker_of(kind)();
+    if (pool.making == nullptr || !pool.making->is_done()) return maker_of(kind)();
     const auto made = std::exchange(pool.making, nullptr);
     return std::move(made->buffer);
   }
@@ -64,14 +52,9 @@ class StagingBuffers {
   }
 
  private:
-  /// A buffer that a thread makes. It writes `buffer` before `done`, and nothing afterwards.
-  struct Making {
-    Result<MemoryBuffer> buffer = Status(Code::kExhausted, "allocate", "out of memory");
-    std::atomic<bool> done = false;
-  };
   struct Pool {
     std::vector<MemoryBuffer> free;
-    std::shared_ptr<Making> making;
+    std::shared_ptr<PendingBuffer> making;
   };
 
   std::function<Result<MemoryBuffer>()> maker_of(StagingKind kind) const {

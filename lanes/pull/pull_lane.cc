@@ -60,8 +60,9 @@ bool PullLane::reaches(const WireSource& source, bool on_gpu) {
   if (source.share == kHostMemory) return !on_gpu && peer_.reads_memory && !denied_;
   if (!on_gpu) return false;
   const auto mapping = mappings_.find(source.share);
-  if (mapping == mappings_.end() || (!mapping->second->is_under_way() && !mapping->second->mapped->buffer)) return false;
-  const MemoryShare& share = mapping->second->mapped->memory;
+  if (mapping == mappings_.end()) return false;
+  if (const PendingBuffer& mapped = *mapping->second->mapped; mapped.is_done() && !mapped.has_buffer()) return false;
+  const MemoryShare& share = mapping->second->memory;
   return source.address >= share.base && source.address - share.base <= share.bytes &&
          source.bytes <= share.bytes - (source.address - share.base);
 }
@@ -76,7 +77,7 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
     pull.mappings.push_back(mappings_.at(share));
   }
   pull.go = go;
-  if (std::any_of(pull.mappings.begin(), pull.mappings.end(), [](const auto& mapping) { return mapping->is_under_way(); })) {
+  if (std::any_of(pull.mappings.begin(), pull.mappings.end(), [](const auto& mapping) { return !mapping->mapped->is_done(); })) {
     pull.words.assign(words.begin(), words.end());
   } else {
     (void)find_segments(pull, job->ranges, words);  // `take` has seen that all is mapped
@@ -89,7 +90,7 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
 bool PullLane::find_segments(Pull& pull, std::span<const HeldRange> ranges, std::span<const std::byte> words) {
   const WireArray<WireSource> from(words);
   for (const auto& mapping : pull.mappings) {
-    if (!mapping->mapped->buffer) return false;
+    if (!mapping->mapped->has_buffer()) return false;
   }
   std::vector<CopySegment>& segments = pull.segments;
   segments.clear();
@@ -105,8 +106,7 @@ bool PullLane::find_segments(Pull& pull, std::span<const HeldRange> ranges, std:
         begin = reinterpret_cast<const std::byte*>(source.address);
         if (source.share != kHostMemory) {
           while ((*mapping)->share != source.share) ++mapping;
-          const Mapped& mapped = *(*mapping)->mapped;
-          begin = mapped.buffer.device() + (source.address - mapped.memory.base);
+          begin = (*mapping)->mapped->buffer->device() + (source.address - (*mapping)->memory.base);
         }
       }
       const uint64_t part = std::min(range.bytes - at, source.bytes - used);
@@ -141,7 +141,7 @@ bool PullLane::step(Pull& pull, size_t& running) {
   }
   if (!pull.words.empty()) {
     for (const auto& mapping : pull.mappings) {
-      if (mapping->is_under_way()) return false;
+      if (!mapping->mapped->is_done()) return false;
     }
     if (!find_segments(pull, pull.job->ranges, pull.words)) {
       leave(pull);
@@ -254,24 +254,18 @@ Status PullLane::map(uint64_t share, const MemoryShare& memory) {
   const size_t count = mappings_.size() + unshared_.size();
   if (share == kHostMemory || count >= kMaxShares || mappings_.contains(share))
     return Status(Code::kProtocol, "map shared memory", concat("share ", share, " of ", count));
-  auto mapping = std::make_shared<Mapping>(parts_.unmapper, share);
-  mapping->mapped->memory = memory;
+  auto file = std::make_shared<ForeignFd>();
   if (memory.kind == ShareKind::kFile) {
     // Empty: too many descriptors are open here; map_shared fails then.
-    TCPX_ASSIGN_OR_RETURN(mapping->mapped->file, peer_.take_passed());
+    TCPX_ASSIGN_OR_RETURN(*file, peer_.take_passed());
   }
-  parts_.unmapper.begin([to = mapping->mapped, &ops = parts_.memory, gpu = parts_.gpu] {
-    try {
-      auto buffer = ops.map_shared(gpu, to->memory, to->file.get());
-      if (buffer.is_ok()) {
-        to->buffer = std::move(*buffer);
-      } else {
-        log(LogLevel::kInfo, buffer.status().to_string(), ": GPU memory of a peer on the same host is not read directly");
-      }
-    } catch (const std::bad_alloc&) {  // it is then not mapped
-    }
-    to->file.reset();
-    to->done.store(true, std::memory_order_release);
+  auto mapping = std::make_shared<Mapping>(parts_.unmapper, share, memory);
+  mapping->mapped = parts_.unmapper.make([memory, file, &ops = parts_.memory, gpu = parts_.gpu] {
+    auto buffer = ops.map_shared(gpu, memory, file->get());
+    file->reset();
+    if (!buffer.is_ok())
+      log(LogLevel::kInfo, buffer.status().to_string(), ": GPU memory of a peer on the same host is not read directly");
+    return buffer;
   });
   mappings_.emplace(share, std::move(mapping));
   return Status::ok();
@@ -287,16 +281,16 @@ Status PullLane::unmap(uint64_t share) {
 
 PullLane::Mapping::~Mapping() {
   try {
-    if (is_under_way()) {  // behind it, on its thread
+    if (mapped != nullptr && !mapped->is_done()) {  // behind it, on its thread
       unmapper.begin([unwanted = mapped, told = gone] {
-        unwanted->buffer = {};
+        unwanted->buffer = MemoryBuffer();
         told->store(true);
       });
       return;
     }
-    std::vector<MemoryBuffer> buffers;
-    buffers.push_back(std::move(mapped->buffer));
-    if (buffers.front()) {
+    if (mapped != nullptr && mapped->has_buffer()) {
+      std::vector<MemoryBuffer> buffers;
+      buffers.push_back(std::move(*mapped->buffer));
       unmapper.let_go(std::move(buffers), [told = gone] { told->store(true); });
       return;
     }

@@ -86,22 +86,16 @@ class PullLane final : public Lane {
   std::string flight_record() const override;
 
  private:
-  /// A mapping that a thread of the Unmapper makes. It writes all of this before `done`, and nothing afterwards.
-  struct Mapped {
-    MemoryShare memory;
-    ForeignFd file;
-    MemoryBuffer buffer;  // empty: it could not be mapped
-    std::atomic<bool> done = false;
-  };
   /// A share of the peer. Unmapped after its last user, on the Unmapper's threads.
   struct Mapping {
-    Mapping(Unmapper& unmapper_of_it, uint64_t number) : unmapper(unmapper_of_it), share(number) {}
+    Mapping(Unmapper& unmapper_of_it, uint64_t number, const MemoryShare& of)
+        : unmapper(unmapper_of_it), share(number), memory(of) {}
     Mapping(const Mapping&) = delete;
     ~Mapping();
-    bool is_under_way() const { return !mapped->done.load(std::memory_order_acquire); }
     Unmapper& unmapper;
     const uint64_t share;
-    std::shared_ptr<Mapped> mapped = std::make_shared<Mapped>();
+    const MemoryShare memory;
+    std::shared_ptr<PendingBuffer> mapped;
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);  // true once it is unmapped
   };
   /// A share that the peer wants unmapped.

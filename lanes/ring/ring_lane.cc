@@ -1,7 +1,6 @@
 #include "lanes/ring/ring_lane.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -32,46 +31,37 @@ std::unique_ptr<Lane> make_ring_lane(const LaneMaking& making, bool receives) {
 bool RingLane::is_ready(std::span<const HeldRange> ranges) {
   if (!status_.is_ok() || ranges.empty() || !is_for_gpu(ranges) || ranges.front().region().access.copier != nullptr) return true;
   if (pin_ == nullptr) pin();
-  return is_pinned();
+  return pin_->is_done();
 }
 
 // Call when `is_ready`.
 bool RingLane::reaches(std::span<const HeldRange> ranges) const {
   if (!status_.is_ok() || ranges.empty()) return false;
-  return !is_for_gpu(ranges) || (ranges.front().region().access.copier == nullptr && pin_->ring);
+  return !is_for_gpu(ranges) || (ranges.front().region().access.copier == nullptr && pin_->has_buffer());
 }
 
 void RingLane::pin() {
-  auto pin = std::make_shared<Pin>();
-  parts_.unmapper.begin([pin, &ops = parts_.memory, gpu = parts_.gpu, bytes = ring_.bytes] {
-    try {
-      auto ring = ops.map_host(gpu, bytes, BulkRing::kBytes);
-      if (ring.is_ok()) {
-        pin->ring = std::move(*ring);
-      } else {
-        log(LogLevel::kInfo, ring.status().to_string(), ": GPU memory does not go through the ring that is shared with the peer");
-      }
-    } catch (const std::bad_alloc&) {  // it is then not pinned
-    }
-    pin->done.store(true, std::memory_order_release);
-    pin->done.notify_all();
+  pin_ = parts_.unmapper.make([&ops = parts_.memory, gpu = parts_.gpu, bytes = ring_.bytes] {
+    auto ring = ops.map_host(gpu, bytes, BulkRing::kBytes);
+    if (!ring.is_ok())
+      log(LogLevel::kInfo, ring.status().to_string(), ": GPU memory does not go through the ring that is shared with the peer");
+    return ring;
   });
-  pin_ = std::move(pin);
 }
 
 MemoryBuffer RingLane::close() {
   const auto pin = std::move(pin_);
   if (pin == nullptr) return {};
-  if (pin->done.load(std::memory_order_acquire)) return std::move(pin->ring);
+  if (pin->is_done()) return pin->has_buffer() ? std::move(*pin->buffer) : MemoryBuffer();
   return MemoryBuffer(nullptr, ring_.bytes, BulkRing::kBytes, [pin] {
     pin->done.wait(false, std::memory_order_acquire);
-    pin->ring = {};
+    pin->buffer = MemoryBuffer();
   });
 }
 
 // The order of a receiver's Gos is that of its jobs.
 void RingLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& go) {
-  if (receives() && is_for_gpu(job->ranges) && !(is_pinned() && pin_->ring)) {
+  if (receives() && is_for_gpu(job->ranges) && !(pin_->is_done() && pin_->has_buffer())) {
     unpinned_.push_back({nullptr, go});
     unpinned_.back().job = std::move(job);
     return;
@@ -82,11 +72,11 @@ void RingLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*wor
 }
 
 bool RingLane::end_unpinned() {
-  if (unpinned_.empty() || (status_.is_ok() && !is_pinned())) return false;
+  if (unpinned_.empty() || (status_.is_ok() && !pin_->is_done())) return false;
   for (; !unpinned_.empty(); unpinned_.pop_front()) {
     auto& [job, go] = unpinned_.front();
     if (job == nullptr) continue;  // it was given away in a turn that then ran out of memory
-    if (status_.is_ok() && pin_->ring) {
+    if (status_.is_ok() && pin_->has_buffer()) {
       push(std::move(job), {}, go);
     } else if (status_.is_ok()) {
       if (const Status left = elsewhere_(std::move(job), go); !left.is_ok()) fail(left);
@@ -130,7 +120,7 @@ bool RingLane::begin_piece() {
   const size_t at = begun_ % BulkRing::kBytes;
   const uint64_t most = std::min<uint64_t>({may.value_or(0), for_gpu ? kLongPiece : piece_, BulkRing::kBytes - at});
   if (most == 0 || (for_gpu && pieces_.size() >= kMaxGpuPieces)) return false;
-  std::byte* const ring = (for_gpu ? pin_->ring.device() : ring_.bytes) + at;
+  std::byte* const ring = (for_gpu ? pin_->buffer->device() : ring_.bytes) + at;
   Piece piece;
   size_t range_at = range_;
   uint64_t offset = offset_;
@@ -240,8 +230,7 @@ bool RingLane::serves(MemoryId region) const {
 
 std::string RingLane::flight_record() const {
   return concat("through shared memory, ", sends_ ? "sent: " : "received: ", jobs_.size() + unpinned_.size(), " transfers, ",
-                copied_,
-                " bytes so far, ", begun_ - copied_, " being copied");
+                copied_, " bytes so far, ", begun_ - copied_, " being copied");
 }
 
 }  // namespace tcpx

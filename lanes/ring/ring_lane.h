@@ -15,7 +15,6 @@
 // then wakes the peer if `take_told` says so; an end that goes to sleep tells what it `wants` and then checks `can_move`.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -112,11 +111,6 @@ class RingLane final : public Lane {
     bool ends_job = false;
   };
 
-  /// A ring that a thread of the Unmapper pins. It writes `ring` before `done`, and nothing afterwards.
-  struct Pin {
-    MemoryBuffer ring;  // its bytes; empty: the GPU does not reach them
-    std::atomic<bool> done = false;
-  };
   /// A job of GPU memory without its Go.
   struct Unpinned {
     std::unique_ptr<Job> job;
@@ -125,7 +119,6 @@ class RingLane final : public Lane {
 
   bool reaches(std::span<const HeldRange> ranges) const;
   void pin();
-  bool is_pinned() const { return pin_->done.load(std::memory_order_acquire); }
   bool end_unpinned();
   std::optional<uint64_t> room();
   bool begin_piece();
@@ -141,7 +134,7 @@ class RingLane final : public Lane {
   const std::function<Status(std::unique_ptr<Job>&&, GoFrame)> elsewhere_;
   const bool sends_;
   const size_t piece_;
-  std::shared_ptr<Pin> pin_;               // null: no transfer of GPU memory has been offered yet
+  std::shared_ptr<PendingBuffer> pin_;     // the ring's bytes for the GPU; null: no transfer of its memory has been offered yet
   std::deque<Unpinned> unpinned_;          // received when the ring is pinned
   std::deque<std::unique_ptr<Job>> jobs_;  // in order; pieces are cut from the front
   size_t next_cut_ = 0;                    // index into jobs_ of the first job not cut to its end
