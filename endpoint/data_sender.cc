@@ -60,6 +60,7 @@ bool DataSender::may_begin(LocalOperation& local) {
   if (posted.packing == local.packing) return true;
   // kRanges cannot change any more: the lengths of the ranges are part of the charge.
   if (posted.packing != Packing::kPacked || local.packing != Packing::kWhole) return false;
+  if (!link_.lanes.is_ready_to_offer(operation.ranges, Packing::kPacked)) return false;
   if (!link_.lanes.prepare_send(operation.ranges, Packing::kPacked).is_ok()) return false;
   local.packing = Packing::kPacked;
   return true;

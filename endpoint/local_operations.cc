@@ -36,10 +36,11 @@ void LocalOperations::submit(Operation& operation) {
 }
 
 bool LocalOperations::are_lanes_ready(const Operation& operation) {
-  if (!is_target(operation.kind))
-    return operation.bytes <= link_.shared.inline_bytes || link_.lanes.is_ready_to_offer(operation.ranges, operation.bytes);
-  return operation.bytes <= link_.peer.inline_bytes ||
-         link_.lanes.is_ready_to_take(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
+  const bool receives = is_target(operation.kind);
+  if (operation.bytes <= (receives ? link_.peer.inline_bytes : link_.shared.inline_bytes)) return true;
+  const Packing wanted = preferred_packing(operation.ranges, operation.bytes);
+  return receives ? link_.lanes.is_ready_to_take(operation.ranges, wanted)
+                  : link_.lanes.is_ready_to_offer(operation.ranges, wanted);
 }
 
 // @return false: a lane is not ready, and the operation waits
@@ -90,8 +91,13 @@ bool LocalOperations::progress_waiting() {
     const LocalOperation* const local = book_.find(number);
     return local != nullptr && local->phase() == Phase::kWindow;
   };
+  const auto can_be_offered = [this](uint64_t number) {
+    const Operation& operation = *book_.find(number)->operation;
+    return operation.bytes > 0 &&
+           link_.lanes.is_ready_to_offer(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
+  };
   while (link_.broken.is_ok()) {
-    const auto turn = window_queue_.next(link_.now, still_waits);
+    const auto turn = window_queue_.next(link_.now, still_waits, can_be_offered);
     if (!turn) break;
     LocalOperation& local = *book_.find(turn->operation);
     if (turn->passes) {
@@ -123,7 +129,6 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
   WindowQueue::Waiter waiter{.operation = local.number(),
                              .charge = local.charge,
                              .sequence = {},
-                             .may_be_offered = operation.bytes > 0,
                              .since = link_.now};
   if (operation.kind == OperationKind::kSend) waiter.sequence = operation.sequence;
   if (window_queue_.enter(waiter)) pass(local);

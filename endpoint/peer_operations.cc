@@ -96,7 +96,8 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
     return busy;
   }
   if constexpr (kReads) {
-    if (!busy && !is_short(frame) && !link_.lanes.is_ready_to_offer(*looked_up, frame.bytes)) busy = frame.ranges[0].slot;
+    if (!busy && !is_short(frame) && !link_.lanes.is_ready_to_offer(*looked_up, packing_of(frame, *looked_up)))
+      busy = frame.ranges[0].slot;
   } else if constexpr (Frame::kType == FrameType::kWrite) {
     // A write that has begun cannot wait, because others come behind it.
     if (!busy && !frame.begun && !link_.lanes.is_ready_to_take(*looked_up, frame.packing)) busy = frame.ranges[0].slot;
@@ -181,11 +182,14 @@ Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange>&& ra
   return Status::ok();
 }
 
+Packing PeerOperations::packing_of(const ReadFrame& frame, std::span<const HeldRange> ranges) const {
+  const Packing preferred = preferred_packing(ranges, frame.bytes);
+  return link_.eager && frame.packing != preferred ? Packing::kPacked : preferred;
+}
+
 Status PeerOperations::begin_long(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
   if (link_.eager) {
-    Packing packing = preferred_packing(ranges, frame.bytes);
-    if (frame.packing != packing) packing = Packing::kPacked;
-    const auto prepared = or_refuse(link_.lanes.prepare_send(ranges, packing), frame.operation, charge);
+    const auto prepared = or_refuse(link_.lanes.prepare_send(ranges, packing_of(frame, ranges)), frame.operation, charge);
     if (!prepared) return Status::ok();
     auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
     job->packing = *prepared;
@@ -283,8 +287,9 @@ void PeerOperations::end_copy(const Result<bool>& done) {
 }
 
 void PeerOperations::end_moved(PeerJob& job, bool received) {
-  if (job.status.is_ok() && job.unwanted.empty()) (received ? link_.stats.bytes_received : link_.stats.bytes_sent) += job.bytes;
-  if (!received || !job.unwanted.empty()) return link_.give_back(job.charge);  // a read ends at the peer by its own lane
+  const bool was_refused = job.ranges.empty();
+  if (job.status.is_ok() && !was_refused) (received ? link_.stats.bytes_received : link_.stats.bytes_sent) += job.bytes;
+  if (!received || was_refused) return link_.give_back(job.charge);  // a read ends at the peer by its own lane
   if (!job.status.is_ok()) return link_.refuse(job.number, job.charge, job.status);
   link_.deliver({.notify = std::move(job.notify), .charge = job.charge, .answers = job.number});
 }

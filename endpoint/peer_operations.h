@@ -82,6 +82,8 @@ class PeerOperations {
   Status begin(const WriteFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
   Status begin(const WriteDataFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
   Status begin(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
+  /// Of the answer to a long read.
+  Packing packing_of(const ReadFrame& frame, std::span<const HeldRange> ranges) const;
   Status begin_long(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
   bool begin_held_up();
   void let_go_by(const WriteFrame& frame, const Charge& charge);

@@ -33,7 +33,6 @@ class WindowQueue {
     uint64_t operation = 0;
     Charge charge;
     std::optional<uint64_t> sequence;  ///< of a send
-    bool may_be_offered = false;       ///< not empty, so it can be offered instead
     TimePoint since{};
   };
   struct Turn {
@@ -58,14 +57,15 @@ class WindowQueue {
 
   /// Takes out an operation whose turn it is.
   /// @param still_waits asked with the number of an operation; false: the operation is forgotten
-  template <class StillWaits>
-  std::optional<Turn> next(TimePoint now, StillWaits still_waits) {
+  /// @param can_be_offered asked with the number of a short send; false: it is not offered now
+  template <class StillWaits, class CanBeOffered>
+  std::optional<Turn> next(TimePoint now, StillWaits still_waits, CanBeOffered can_be_offered) {
     for (auto& line : lines_) {
       while (!line.empty()) {
         const Waiter waiter = line.front();
         const bool there = still_waits(waiter.operation);
         const bool open = there && is_open(waiter);
-        if (there && !open && !waits_too_long(waiter, now)) break;
+        if (there && !open && !(waits_too_long(waiter, now) && can_be_offered(waiter.operation))) break;
         line.pop_front();
         if (open) pass(waiter);
         if (there) return Turn{.operation = waiter.operation, .passes = open};
@@ -100,7 +100,7 @@ class WindowQueue {
   // Sends of several threads may stand here in another order than that of their receives. So a send that waits for long is offered
   // like a long one, in a larger window. The others keep waiting, because that is faster.
   bool waits_too_long(const Waiter& waiter, TimePoint now) const {
-    return waiter.charge.window == Window::kSends && waiter.may_be_offered && now - waiter.since >= kWindowPatience;
+    return waiter.charge.window == Window::kSends && now - waiter.since >= kWindowPatience;
   }
   void pass(const Waiter& waiter) {
     windows_.take(waiter.charge);

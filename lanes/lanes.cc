@@ -44,8 +44,8 @@ Lane* Lanes::find(Way way, bool receives) const {
   return found == all_.end() ? nullptr : *found;
 }
 
-bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, uint64_t bytes) {
-  bool ready = (host_ != nullptr && !declined_) || net_send_.can_prepare(ranges, preferred_packing(ranges, bytes));
+bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, Packing wanted) {
+  bool ready = (host_ != nullptr && !declined_) || net_send_.can_prepare(ranges, wanted);
   for (const auto& lane : near_) {
     if (!lane->receives()) ready &= lane->is_ready(ranges);
   }

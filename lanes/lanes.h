@@ -39,8 +39,8 @@ class Lanes {
         const PullParts& on_host, ControlStream& stream, bool eager);
 
   // Sender.
-  /// False while a thread prepares this end for these ranges: offer them later.
-  bool is_ready_to_offer(std::span<const HeldRange> ranges, uint64_t bytes);
+  /// False while a thread prepares this end for these ranges: offer them later. @param wanted packing over the network
+  bool is_ready_to_offer(std::span<const HeldRange> ranges, Packing wanted);
   /// Call before telling the peer of a transfer, while the transfer can still be refused on its own.
   /// @param on_host false: over the network only
   /// @return the error of the plugin or the allocator if the bytes cannot leave in any way

@@ -88,9 +88,9 @@ bool NetLane::cut() {
   bool advanced = false;
   while (next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers && connection_->status().is_ok()) {
     Queued& queued = *jobs_[next_cut_];
-    bool made = true;
+    bool made = false;
     if (!queued.job->unwanted.empty()) {
-      cut_unwanted(queued);
+      made = cut_unwanted(queued);
     } else {
       made = queued.job->packing == Packing::kPacked ? cut_packed(queued) : cut_direct(queued);
     }
@@ -118,8 +118,11 @@ bool NetLane::cut_direct(Queued& queued) {
 }
 
 // Cuts the job as the sender does.
-void NetLane::cut_unwanted(Queued& queued) {
+bool NetLane::cut_unwanted(Queued& queued) {
   const Job& job = *queued.job;
+  const auto scrap = memory_.scrap();
+  if (!scrap.is_ok()) connection_->cancel(scrap.status());
+  if (!scrap.is_ok() || *scrap == nullptr) return false;
   const bool packed = job.packing == Packing::kPacked;
   const uint64_t bytes =
       packed ? std::min<uint64_t>(kParcelBytes, job.bytes - queued.cut_bytes) : job.unwanted[queued.next_range++];
@@ -127,16 +130,27 @@ void NetLane::cut_unwanted(Queued& queued) {
   ++queued.open_parcels;
   queued.cut_bytes += bytes;
   queued.cut_whole = packed ? queued.cut_bytes == job.bytes : queued.next_range == job.unwanted.size();
+  return true;
+}
+
+// A receiver discards the bytes and ends the job alone. The peer waits for a sender's bytes, and must not get others.
+// @return true: the job goes on
+bool NetLane::has_no_staging(Queued& queued, Status why) {
+  Job& job = *queued.job;
+  if (!receives()) {
+    connection_->cancel(why);
+    return false;
+  }
+  job.unwanted = {job.bytes};
+  job.status = std::move(why);
+  return true;
 }
 
 bool NetLane::cut_packed(Queued& queued) {
   const auto ranges = queued.job->ranges;
   const auto staging = memory_.staging_for(ranges.front().region());
-  if (!staging.is_ok()) {
-    connection_->cancel(staging.status());
-    return false;
-  }
-  if ((*staging)->free.empty()) return false;
+  if (!staging.is_ok()) return has_no_staging(queued, staging.status());
+  if (*staging == nullptr || (*staging)->free.empty()) return false;
   Parcel parcel{.of = &queued,
                 .state = ParcelState::kReady,
                 .staging = *staging,
@@ -228,7 +242,8 @@ bool NetLane::submit_ready() {
 Result<TransferSpec> NetLane::transfer_of(const Parcel& parcel) {
   TransferSpec spec{.bytes = parcel.bytes};
   if (!parcel.of->job->unwanted.empty()) {
-    TCPX_ASSIGN_OR_RETURN(spec.memory, memory_.scrap());
+    TCPX_ASSIGN_OR_RETURN(const RegisteredMemory* const scrap, memory_.scrap());
+    spec.memory = *scrap;
     spec.unwanted = true;
   } else if (parcel.staging != nullptr) {
     spec.memory = parcel.staging->registered;

@@ -38,7 +38,8 @@ class NetLane final : public Lane {
   NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts);
   ~NetLane() override;
 
-  /// False while a thread makes the staging buffer that `prepare` would make at once.
+  /// False while a thread makes a staging buffer for these ranges, which this begins. Who can, waits for it before `prepare`: so its
+  /// failure refuses the transfer alone. At a sender that has told the peer, it ends the lane.
   bool can_prepare(std::span<const HeldRange> ranges, Packing wanted) { return memory_.can_prepare(ranges, wanted); }
   /// Call before telling the peer of a transfer of these ranges, while the transfer can still be refused on its own.
   /// @return `wanted`, or kPacked if the plugin does not take the memory as it is; the error of the plugin or the allocator if the
@@ -105,7 +106,8 @@ class NetLane final : public Lane {
   bool cut();
   bool cut_direct(Queued& queued);
   bool cut_packed(Queued& queued);
-  void cut_unwanted(Queued& queued);
+  bool cut_unwanted(Queued& queued);
+  bool has_no_staging(Queued& queued, Status why);
   Result<TransferSpec> transfer_of(const Parcel& parcel);
   bool submit_ready();
   bool poll_pieces();

@@ -20,9 +20,7 @@ bool NetMemory::can_prepare(std::span<const HeldRange> ranges, Packing wanted) {
   if (ranges.empty() || fits(ranges, wanted)) return true;
   const Region& region = ranges.front().region();
   const SegmentCopier& copier = copier_for(region);
-  if (find(region.type, copier) != nullptr) return true;
-  const Kinds kinds = kinds_for(region.type, copier);
-  return parts_.staging.is_ready(kinds.kind) && (!kinds.fetches || parts_.staging.is_ready(StagingKind::kMapped));
+  return find(region.type, copier) != nullptr || can_make(region.type, copier);
 }
 
 Result<Packing> NetMemory::prepare(std::span<const HeldRange> ranges, Packing wanted) {
@@ -46,6 +44,7 @@ StagingArea* NetMemory::find(MemoryType type, const SegmentCopier& copier) const
 Result<StagingArea*> NetMemory::staging_for(const Region& region) {
   SegmentCopier& copier = copier_for(region);
   if (StagingArea* const known = find(region.type, copier)) return known;
+  if (!can_make(region.type, copier)) return nullptr;
   TCPX_ASSIGN_OR_RETURN(auto fresh, make_staging(region.type, copier));
   return staging_.emplace_back(std::move(fresh)).get();
 }
@@ -57,6 +56,12 @@ NetMemory::Kinds NetMemory::kinds_for(MemoryType type, const SegmentCopier& copi
   return {type == MemoryType::kHost ? StagingKind::kHost : StagingKind::kMapped};
 }
 
+bool NetMemory::can_make(MemoryType type, const SegmentCopier& copier) const {
+  const auto [kind, fetches] = kinds_for(type, copier);
+  return parts_.staging.is_ready(kind) && (!fetches || parts_.staging.is_ready(StagingKind::kMapped));
+}
+
+// Call when `can_make`.
 Result<std::unique_ptr<StagingArea>> NetMemory::make_staging(MemoryType type, SegmentCopier& copier) {
   const auto [kind, fetches] = kinds_for(type, copier);
   auto fresh = std::make_unique<StagingArea>();
@@ -89,11 +94,12 @@ void NetMemory::give_back(StagingArea& staging) {
   if (staging.mapped) parts_.staging.give_back(StagingKind::kMapped, std::move(staging.mapped));
 }
 
-Result<RegisteredMemory> NetMemory::scrap() {
+Result<const RegisteredMemory*> NetMemory::scrap() {
   if (scrap_ == nullptr) {
+    if (!can_make(MemoryType::kHost, parts_.host_copier)) return nullptr;
     TCPX_ASSIGN_OR_RETURN(scrap_, make_staging(MemoryType::kHost, parts_.host_copier));
   }
-  return scrap_->registered;
+  return &scrap_->registered;
 }
 
 const RegisteredMemory* NetMemory::registered(const Region& region) {

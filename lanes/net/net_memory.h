@@ -64,10 +64,10 @@ class NetMemory {
   bool can_prepare(std::span<const HeldRange> ranges, Packing wanted);
   /// As NetLane::prepare.
   Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
-  /// The slots for memory such as this region. Made when first asked for.
+  /// The slots for memory such as this region. Made when first asked for. @return null while a thread makes their buffer
   Result<StagingArea*> staging_for(const Region& region);
-  /// Memory for unwanted bytes, which overwrite each other. Made when first asked for.
-  Result<RegisteredMemory> scrap();
+  /// Memory for unwanted bytes, which overwrite each other. Made when first asked for. @return null as for `staging_for`
+  Result<const RegisteredMemory*> scrap();
   /// Null: the plugin does not take the region. The plugin is asked once.
   const RegisteredMemory* registered(const Region& region);
   /// Gives the region's registration back to the plugin.
@@ -83,6 +83,7 @@ class NetMemory {
   SegmentCopier& copier_for(const Region& region) const;
   StagingArea* find(MemoryType type, const SegmentCopier& copier) const;
   Kinds kinds_for(MemoryType type, const SegmentCopier& copier) const;
+  bool can_make(MemoryType type, const SegmentCopier& copier) const;
   Result<std::unique_ptr<StagingArea>> make_staging(MemoryType type, SegmentCopier& copier);
   void give_back(StagingArea& staging);
 

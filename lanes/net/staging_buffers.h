@@ -1,6 +1,6 @@
 // StagingBuffers: a pool of the buffers that network lanes gather into and scatter from. Buffers are freed only when the endpoint ends:
 // freeing GPU memory waits for all of the GPU's work, and some of that may wait for this endpoint (base/gpu_order.h). The driver takes
-// its time to make one, too (11 ms for 16 MiB, on an H100), so who can wait has it made on a thread of the Unmapper.
+// its time to make one, too (11 ms for 16 MiB, on an H100), so a thread of the Unmapper does.
 #pragma once
 
 #include <array>
@@ -28,14 +28,14 @@ class StagingBuffers {
   StagingBuffers(MemoryOps& memory, MemoryOps& host_memory, int device, size_t bytes, Unmapper& maker)
       : memory_(memory), host_memory_(host_memory), device_(device), bytes_(bytes), maker_(maker) {}
 
-  /// False while a thread makes a buffer, which this begins. Once true, the next `take` returns at once, though it may fail.
+  /// False while a thread makes a buffer, which this begins.
   bool is_ready(StagingKind kind) {
     Pool& pool = pools_[static_cast<size_t>(kind)];
     if (kind == StagingKind::kHost || !pool.free.empty()) return true;
     if (pool.making == nullptr) pool.making = maker_.make(maker_of(kind));
     return pool.making->is_done();
   }
-  /// Makes a buffer on this thread if there is none.
+  /// Call when `is_ready`. @return the error of the allocator; the next `is_ready` begins anew
   Result<MemoryBuffer> take(StagingKind kind) {
     Pool& pool = pools_[static_cast<size_t>(kind)];
     if (!pool.free.empty()) {
@@ -43,7 +43,7 @@ class StagingBuffers {
       pool.free.pop_back();
       return buffer;
     }
-    if (pool.making == nullptr || !pool.making->is_done()) return maker_of(kind)();
+    if (kind == StagingKind::kHost) return maker_of(kind)();
     const auto made = std::exchange(pool.making, nullptr);
     return std::move(made->buffer);
   }

@@ -1,7 +1,7 @@
 // The first packed transfer of a connection needs a staging buffer, which the driver takes its time to make: the transfer waits, and
 // others are served. The GPU is a stand-in.
 #include "tests/support/counting_memory_ops.h"
-#include "tests/support/link_fixture.h"
+#include "tests/support/eager_link_fixture.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -25,7 +25,7 @@ class SlowlyAllocatingOps : public CountingMemoryOps {
   std::atomic<bool> held_ = false;
 };
 
-class LinkStaging : public LinkTest {
+class LinkStaging : public EagerLinkTest {
  protected:
   LinkStaging() { make(false); }
   ~LinkStaging() override {
@@ -55,18 +55,27 @@ class LinkStaging : public LinkTest {
     payload.ranges = {advertised(device_id_, 0, kLong / 2), advertised(device_id_, kLong, kLong / 2)};
     say(type, number, 0, kLong, Packing::kPacked, &payload);
   }
-  void expect_others_served() {
+  void expect_write_served() {
     say_write(5, advertised(host_id_, 0, 8), std::as_bytes(std::span("7 bytes")));
     steps(3);
     const auto done = hear(FrameType::kDone);
     ASSERT_TRUE(done);
     EXPECT_EQ(done->operation, 5u);
     EXPECT_EQ(gpu_.all_bytes(), 0u);
+  }
+  void expect_others_served() {
+    expect_write_served();
     EXPECT_FALSE(link_->progress(true)) << "it only waits";
     EXPECT_TRUE(link_->needs_polling());
   }
-  bool awaits(FrameType type) {
-    return drive([&] { return hear(type).has_value(); });
+  bool awaits(FrameType type) { return await(type).has_value(); }
+  /// The peer has begun to write to those parts.
+  void begin_write_to_parts(uint64_t number) {
+    begin_write(number, {advertised(device_id_, 0, kLong / 2), advertised(device_id_, kLong, kLong / 2)}, Packing::kPacked);
+    move(0);
+  }
+  bool parts_have_come() const {
+    return has_peers(device_, kLong / 2) && std::equal(peers_.begin() + kLong / 2, peers_.begin() + kLong, device_.begin() + kLong);
   }
 
   SlowlyAllocatingOps gpu_{*ops_};
@@ -104,6 +113,88 @@ TEST_F(LinkStaging, AnswersToThePeerWaitAndOthersDoNot) {
   gpu_.release();
   for (const FrameType type : {FrameType::kGo, FrameType::kReady}) EXPECT_TRUE(awaits(type));
   EXPECT_TRUE(drive([&] { return gpu_.all_bytes() == 2 * kStagingBytes; })) << "one for each direction";
+}
+
+TEST_F(LinkStaging, WhatThePeerHasBegunWaitsAndOthersDoNot) {
+  make(true);
+  begin_write_to_parts(6);
+  expect_others_served();
+  EXPECT_FALSE(hear(FrameType::kDone));
+  gpu_.release();
+  EXPECT_EQ(answer_to(6), Code::kOk);
+  EXPECT_TRUE(parts_have_come());
+}
+
+TEST_F(LinkStaging, WhatThePeerAloneWantsPackedWaitsAndOthersDoNot) {
+  const OperationId sent = send(device(0, kLong));
+  step();
+  ASSERT_TRUE(hear(FrameType::kSend));
+  say_raw(make_header(FrameType::kGo, static_cast<uint64_t>(sent), 0, 0, Packing::kPacked));
+  const TransferId got = receive_at_peer();
+  expect_others_served();
+  gpu_.release();
+  EXPECT_TRUE(drive([&] { return !pending(sent) && peer_recv_->pending() == 0; }));
+  EXPECT_TRUE(end_of(sent).is_ok());
+  EXPECT_EQ(peer_recv_->poll(got).state, TransferState::kDone);
+  EXPECT_TRUE(has_peers(device_, kLong));
+}
+
+TEST_F(LinkStaging, AReadThatThePeerAloneWantsPackedWaitsAndOthersDoNot) {
+  make(true);
+  OperationPayload payload;
+  payload.ranges = {advertised(device_id_, 0, kLong)};
+  say(FrameType::kRead, 7, 0, kLong, Packing::kPacked, &payload);
+  expect_others_served();
+  EXPECT_FALSE(hear(FrameType::kReady));
+  gpu_.release();
+  EXPECT_TRUE(awaits(FrameType::kReady));
+}
+
+TEST_F(LinkStaging, ASendForWhichAPackedReceiveIsPostedAsksFirst) {
+  make(true);
+  say(FrameType::kPosted, 0, 0, kLong, Packing::kPacked);
+  step();
+  (void)send(device(0, kLong));
+  const auto offered = await(FrameType::kSend);
+  ASSERT_TRUE(offered);
+  EXPECT_EQ(offered->flags & kBegunFlag, 0);
+  gpu_.release();
+  say(FrameType::kPosted, 0, 1, kLong, Packing::kPacked);
+  EXPECT_TRUE(drive([&] { return gpu_.all_bytes() == kStagingBytes; }));
+  (void)send(device(0, kLong));
+  const auto begun = await(FrameType::kSend);
+  ASSERT_TRUE(begun);
+  EXPECT_EQ(begun->flags & kBegunFlag, kBegunFlag);
+}
+
+TEST_F(LinkStaging, AShortSendIsOfferedWhenItsStagingIsMade) {
+  for (int i = 0; i < kWindowful; ++i) (void)send(host(0, kShort));
+  std::vector<HeldRange> short_parts = one(device(0, kShort / 2));
+  short_parts.push_back(device(kLong, kShort / 2));
+  (void)start(OperationKind::kSend, {.ranges = std::move(short_parts)});
+  steps(5);
+  expect_write_served();
+  EXPECT_FALSE(hear(FrameType::kSend));
+  gpu_.release();
+  EXPECT_TRUE(awaits(FrameType::kSend));
+}
+
+TEST_F(LinkStaging, AFailureEndsWhatThePeerHasBegunAlone) {
+  make(true);
+  const Bytes before = device_;
+  gpu_.refuses = true;
+  begin_write_to_parts(6);
+  expect_others_served();
+  gpu_.release();
+  EXPECT_EQ(answer_to(6), Code::kExhausted);
+  EXPECT_TRUE(has_moved());
+  EXPECT_EQ(device_, before);
+  EXPECT_EQ(link_->arrived_bytes(), 0u);
+  gpu_.refuses = false;
+  begin_write_to_parts(8);
+  EXPECT_EQ(answer_to(8), Code::kOk) << "it is tried again";
+  EXPECT_TRUE(parts_have_come());
+  expect_next_arrives();
 }
 
 TEST_F(LinkStaging, AFailureEndsTheTransferAlone) {

@@ -11,17 +11,17 @@ namespace {
 class WindowQueueTest : public ::testing::Test {
  protected:
   bool enter(uint64_t operation, Window window, uint64_t bytes, std::optional<uint64_t> sequence = {}) {
-    return queue_.enter(
-        {.operation = operation, .charge = {window, bytes}, .sequence = sequence, .may_be_offered = true, .since = now_});
+    return queue_.enter({.operation = operation, .charge = {window, bytes}, .sequence = sequence, .since = now_});
   }
   /// As many short ones as may be ahead of the peer.
   void fill_sends() {
     for (int i = 0; i < 4; ++i) EXPECT_TRUE(enter(1, Window::kSends, WindowQueue::kAheadBytes / 4, 0));
   }
   /// The operations whose turn it is, negative those that are to be offered.
-  std::vector<int64_t> turns(uint64_t gone = 0) {
+  std::vector<int64_t> turns(uint64_t gone = 0, uint64_t not_offered = 0) {
     std::vector<int64_t> out;
-    while (const auto turn = queue_.next(now_, [gone](uint64_t operation) { return operation != gone; }))
+    const auto is_not = [](uint64_t number) { return [number](uint64_t operation) { return operation != number; }; };
+    while (const auto turn = queue_.next(now_, is_not(gone), is_not(not_offered)))
       out.push_back(turn->passes ? static_cast<int64_t>(turn->operation) : -static_cast<int64_t>(turn->operation));
     return out;
   }
@@ -63,12 +63,12 @@ TEST_F(WindowQueueTest, AShortSendThatWaitsTooLongIsOffered) {
   EXPECT_TRUE(enter(2, Window::kRest, kInlineWindowBytes));
   EXPECT_FALSE(enter(3, Window::kSends, 100, 1));
   EXPECT_FALSE(enter(4, Window::kRest, 100));
-  EXPECT_FALSE(
-      queue_.enter({.operation = 5, .charge = {Window::kSends, 64}, .sequence = 2, .may_be_offered = false, .since = now_}));
+  EXPECT_FALSE(enter(5, Window::kSends, 64, 2));
   now_ += WindowQueue::kWindowPatience - Duration(1);
   EXPECT_EQ(turns(), Turns{});
   now_ += Duration(1);
-  EXPECT_EQ(turns(), Turns{-3}) << "writes wait, and so do sends of nothing";
+  EXPECT_EQ(turns(0, 5), Turns{-3}) << "writes wait, and so does a send that cannot be offered";
+  EXPECT_EQ(turns(), Turns{-5}) << "now it can";
 }
 
 TEST_F(WindowQueueTest, ALongNotificationHasTheRoomThatShortSendsLeave) {
