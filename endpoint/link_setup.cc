@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "base/text.h"
-#include "lanes/lanes.h"
 #include "endpoint/same_host.h"
-#include "wire/messages.h"
+#include "lanes/lanes.h"
 #include "transfer/bootstrap.h"
 #include "transfer/run.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 namespace {
@@ -197,10 +197,9 @@ Status SettingUp::tell_settings(BootstrapChannel& channel, size_t channels) {
   PipelineOptions send = setup_.settings.options(Direction::kSend), recv = setup_.settings.options(Direction::kRecv);
   send.max_transfers = recv.max_transfers = setup_.max_transfers;
   send.limits.budget = setup_.budget;
-  TCPX_ASSIGN_OR_RETURN(auto opening,
-                        PipelineOpening::begin(
-                            setup_.plugin, round_devices(setup_, channels),
-                            {.send = send, .recv = recv, .receiver = setup_.receiver, .recv_first = !connector_}));
+  TCPX_ASSIGN_OR_RETURN(
+      auto opening, PipelineOpening::begin(setup_.plugin, round_devices(setup_, channels),
+                                           {.send = send, .recv = recv, .receiver = setup_.receiver, .recv_first = !connector_}));
   opening_ = std::move(opening);
   return opening_->tell(channel, deadline_);
 }
@@ -234,9 +233,9 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   TCPX_RETURN_IF_ERROR(meet(channel, identities.there));
   parts_.eager = identities.eager && parts_.host == nullptr;
   const HandshakeWait wait{.deadline = deadline_, .peer = &channel, .stop = channel.stop()};
-  auto opened = opening_->finish(wait, {.send = channel.stream().link_to(false),
-                                        .recv = channel.stream().link_to(true),
-                                        .sender_places = parts_.eager});
+  auto opened = opening_->finish(
+      wait,
+      {.send = channel.stream().mailbox_to(false), .recv = channel.stream().mailbox_to(true), .sender_places = parts_.eager});
   // A peer that gives up closes its comms. The plugin may notice that before the peer's reason has come over the channel.
   if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline_);
   parts_.send = std::move(opened->send);
@@ -246,8 +245,7 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   TCPX_ASSIGN_OR_RETURN(parts_.stream, channel.hand_over());
   if (parts_.host != nullptr) {
     const SharedArea& area = parts_.host->area;
-    parts_.stream->attach(
-        std::make_unique<SharedStream>(area.ring(area.first()), area.ring(!area.first()), parts_.host->socket));
+    parts_.stream->attach(std::make_unique<SharedStream>(area.ring(area.first()), area.ring(!area.first()), parts_.host->socket));
   }
   return std::move(parts_);
 }

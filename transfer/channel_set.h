@@ -18,7 +18,7 @@ struct ChannelParts {
   std::unique_ptr<DeviceHandleStorage> device_handle = {};
   Comm comm;
   ReceiveParts receive;  ///< ignored for sends
-  /// Network interface, for error messages, counters and `PipelineLinks::link_is_down`; may be empty.
+  /// Network interface, for error messages, counters and `PipelineMeans::link_is_down`; may be empty.
   std::string nic = {};
 };
 

@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "transfer/channel_set.h"
-#include "wire/peer_link.h"
 #include "transfer/transfer_ring.h"
+#include "wire/peer_mailbox.h"
 
 namespace tcpx {
 
@@ -23,7 +23,7 @@ namespace tcpx {
 struct DispatcherParts {
   ChannelSet& channels;
   TransferRing& transfers;
-  PeerLink* peer = nullptr;  ///< null only with one channel
+  PeerMailbox* peer = nullptr;  ///< null only with one channel
   uint32_t chunk_bytes = kDefaultChunkBytes;
   uint32_t longest_chunk_bytes = 0;
   bool failover = false;       ///< chunks of a lost channel go over the others; several channels only

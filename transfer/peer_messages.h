@@ -1,4 +1,4 @@
-// Messages between the two halves of a pipeline while data moves (wire/peer_link.h). Pure: no socket, no clock.
+// Messages between the two halves of a pipeline while data moves (wire/peer_mailbox.h). Pure: no socket, no clock.
 //
 //   grant          from the end that    the next chunks of a transfer, in order, go over these channels
 //                  places the chunks
@@ -18,7 +18,7 @@
 #include <string>
 
 #include "tcpx/status.h"
-#include "wire/peer_link.h"
+#include "wire/peer_mailbox.h"
 
 namespace tcpx {
 

@@ -17,14 +17,14 @@ namespace {
 constexpr uint32_t kLookAtPeerEvery = 32;
 constexpr std::string_view kPeerNic = ", which the two halves talk over";
 
-Status check(const std::vector<ChannelParts>& channels, const PipelineLinks& links, const PipelineOptions& options) {
+Status check(const std::vector<ChannelParts>& channels, const PipelineMeans& means, const PipelineOptions& options) {
   const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "create connection", std::move(why)); };
   if (channels.empty() || channels.size() > kMaxChannels)
     return refuse(concat(channels.size(), " channels, must be 1 to ", kMaxChannels));
   for (const ChannelParts& parts : channels) {
     if (parts.comm.direction() != channels.front().comm.direction()) return refuse("channels of both directions");
   }
-  if (channels.size() > 1 && links.peer == nullptr) return refuse("several channels and no link to the peer");
+  if (channels.size() > 1 && means.peer == nullptr) return refuse("several channels and no way to talk to the peer");
   const uint32_t depth = channels.front().comm.plugin().queue_depth();
   if (options.limits.window > depth)
     return refuse(concat("window of ", options.limits.window, ", must be 1 to ", depth, name_in_detail(Hint::kTooManyRequests)));
@@ -42,10 +42,10 @@ ChannelLimits limits_for(const PipelineOptions& options, const Pipeline* pipelin
 
 }  // namespace
 
-Result<std::unique_ptr<Pipeline>> Pipeline::create(std::vector<ChannelParts> channels, PipelineLinks links, const Clock& clock,
+Result<std::unique_ptr<Pipeline>> Pipeline::create(std::vector<ChannelParts> channels, PipelineMeans means, const Clock& clock,
                                                    const PipelineOptions& options) {
-  TCPX_RETURN_IF_ERROR(check(channels, links, options));
-  return std::unique_ptr<Pipeline>(new Pipeline(std::move(channels), std::move(links), clock, options));
+  TCPX_RETURN_IF_ERROR(check(channels, means, options));
+  return std::unique_ptr<Pipeline>(new Pipeline(std::move(channels), std::move(means), clock, options));
 }
 
 Result<std::unique_ptr<Pipeline>> Pipeline::create(Comm comm, const ReceiveParts& receive, const Clock& clock,
@@ -55,10 +55,10 @@ Result<std::unique_ptr<Pipeline>> Pipeline::create(Comm comm, const ReceiveParts
   return create(std::move(channels), {}, clock, options);
 }
 
-Pipeline::Pipeline(std::vector<ChannelParts> channels, PipelineLinks links, const Clock& clock, const PipelineOptions& options)
+Pipeline::Pipeline(std::vector<ChannelParts> channels, PipelineMeans means, const Clock& clock, const PipelineOptions& options)
     : options_(options),
-      peer_(std::move(links.peer)),
-      peer_nic_(std::move(links.peer_nic)),
+      peer_(std::move(means.peer)),
+      peer_nic_(std::move(means.peer_nic)),
       clock_(clock),
       channels_(std::move(channels), clock, limits_for(options, this)),
       transfers_(options.max_transfers),
@@ -69,7 +69,7 @@ Pipeline::Pipeline(std::vector<ChannelParts> channels, PipelineLinks links, cons
                                            .longest_chunk_bytes = options.longest_chunk_bytes,
                                            .failover = options.failover,
                                            .sender_places = options.sender_places})),
-      nics_(std::move(links.link_is_down), channels_.size() + 1, clock.now()),
+      nics_(std::move(means.link_is_down), channels_.size() + 1, clock.now()),
       losses_(channels_.size()) {
   now_ = last_advance_ = clock_.now();
   if (peer_ != nullptr) peer_->deliver_to(this);

@@ -7,7 +7,7 @@
 // The caller drives: `progress` posts chunks while there is room, tests requests, unpacks messages and gives them back. Nothing
 // happens between calls. Both ends cut the same transfers in the same order. The n-th send of a comm meets its n-th receive, so
 // with one channel the halves need not talk. With several channels the receiver decides which channel carries which chunk when it
-// posts the receive, and grants the chunk to the sender over the PeerLink (chunk_dispatcher.h). A slow channel thus gets only
+// posts the receive, and grants the chunk to the sender over the PeerMailbox (chunk_dispatcher.h). A slow channel thus gets only
 // what it can take, and never more than its window of chunks waits for it.
 //
 // Failure of a channel. Without failover the whole pipeline fails: the peer is told, and every transfer fails. With failover the
@@ -24,10 +24,10 @@
 #include "transfer/channel_set.h"
 #include "transfer/chunk_dispatcher.h"
 #include "transfer/nic_watch.h"
-#include "wire/peer_link.h"
 #include "transfer/peer_messages.h"
 #include "transfer/registrations.h"
 #include "transfer/transfer_ring.h"
+#include "wire/peer_mailbox.h"
 
 namespace tcpx {
 
@@ -46,9 +46,9 @@ struct PipelineOptions {
 };
 
 /// The means of a pipeline besides its comms.
-struct PipelineLinks {
-  std::unique_ptr<PeerLink> peer = {};  ///< required for several channels
-  std::string peer_nic = {};            ///< interface that `peer` goes over, for `link_is_down`; may be empty
+struct PipelineMeans {
+  std::unique_ptr<PeerMailbox> peer = {};  ///< required for several channels
+  std::string peer_nic = {};               ///< interface that `peer` goes over, for `link_is_down`; may be empty
   /// Called for each channel's interface ten times a second while a transfer is pending; true fails the channel. With several
   /// channels it is also called for `peer_nic`, and true fails the pipeline. May be empty.
   NicWatch::IsDown link_is_down = {};
@@ -60,7 +60,7 @@ class Pipeline final : public PeerMessageSink {
   /// @param channels 1 ... kMaxChannels, all of one direction, in the same order at both ends; the pipeline owns them, also when
   /// the result is an error
   /// @return kInvalidArgument for invalid options or channels
-  static Result<std::unique_ptr<Pipeline>> create(std::vector<ChannelParts> channels, PipelineLinks links, const Clock& clock,
+  static Result<std::unique_ptr<Pipeline>> create(std::vector<ChannelParts> channels, PipelineMeans means, const Clock& clock,
                                                   const PipelineOptions& options = {});
   /// Makes a pipeline of one channel, without a link to the peer.
   static Result<std::unique_ptr<Pipeline>> create(Comm comm, const ReceiveParts& receive, const Clock& clock,
@@ -133,7 +133,7 @@ class Pipeline final : public PeerMessageSink {
     bool dispatched = false;  // the channel is closed, and its chunks go elsewhere
   };
 
-  Pipeline(std::vector<ChannelParts> channels, PipelineLinks links, const Clock& clock, const PipelineOptions& options);
+  Pipeline(std::vector<ChannelParts> channels, PipelineMeans means, const Clock& clock, const PipelineOptions& options);
   bool has_peer() const { return channels_.size() > 1; }
   bool fails_over() const { return has_peer() && options_.failover; }
   std::string told_at_exit() const;
@@ -152,7 +152,7 @@ class Pipeline final : public PeerMessageSink {
   void fail_pending();
 
   PipelineOptions options_;
-  std::unique_ptr<PeerLink> peer_;  // null only with one channel
+  std::unique_ptr<PeerMailbox> peer_;  // null only with one channel
   std::string peer_nic_;
   const Clock& clock_;
   ChannelSet channels_;

@@ -83,7 +83,7 @@ std::string nic_of(const PairedChannel& channel) {
 }
 
 Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts, const PipelineOptions& options,
-                                                const HandshakeWait& wait, std::unique_ptr<PeerLink> link,
+                                                const HandshakeWait& wait, std::unique_ptr<PeerMailbox> mailbox,
                                                 const std::shared_ptr<const LinkWatch>& watch) {
   // Only names that are interfaces now are watched, because a plugin may name its devices as it likes. One that disappears later
   // counts as down.
@@ -93,14 +93,14 @@ Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts,
   }
   const std::string peer_nic = wait.peer->interface();
   if (!peer_nic.empty()) interfaces.insert(peer_nic);
-  const bool shares_channel = link == nullptr;
+  const bool shares_channel = mailbox == nullptr;
   const bool receives = parts.front().comm.direction() == Direction::kRecv;
-  PipelineLinks links{.peer = shares_channel ? wait.peer->link_to(receives) : std::move(link),
+  PipelineMeans means{.peer = shares_channel ? wait.peer->mailbox_to(receives) : std::move(mailbox),
                       .peer_nic = peer_nic,
                       .link_is_down = [watch, interfaces = std::move(interfaces)](const std::string& nic) {
                         return interfaces.contains(nic) && watch->state(nic) != LinkState::kUp;
                       }};
-  auto pipeline = Pipeline::create(std::move(parts), std::move(links), Clock::steady(), options);
+  auto pipeline = Pipeline::create(std::move(parts), std::move(means), Clock::steady(), options);
   if (!pipeline.is_ok()) return pipeline.status();
   // The channel drops messages for a half that does not exist yet, so wait until the peer's half does.
   if (shares_channel) TCPX_RETURN_IF_ERROR(wait.peer->barrier(wait.deadline));
@@ -260,7 +260,7 @@ Status PipelineOpening::hear(BootstrapChannel& peer, size_t told, Deadline deadl
   return Status::ok();
 }
 
-Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wait, Links links) {
+Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wait, Mailboxes mailboxes) {
   // This comes before the peer is told that the channels are connected: after that, nothing here needs a new descriptor.
   TCPX_ASSIGN_OR_RETURN(const auto watch, LinkWatch::shared());
   std::optional<ConnectingHalf> connecting;
@@ -268,7 +268,7 @@ Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wai
   if (halves_.send) connecting = std::move(theirs_);
   if (halves_.recv) accepting = AcceptingHalf{std::move(listeners_)};
   for (auto* const options : {&halves_.send, &halves_.recv}) {
-    if (*options) (*options)->sender_places = links.sender_places && !(*options)->failover;
+    if (*options) (*options)->sender_places = mailboxes.sender_places && !(*options)->failover;
   }
   TCPX_ASSIGN_OR_RETURN(auto paired, pair_channels(*plugin_, devices_, std::move(connecting), std::move(accepting),
                                                    {.accepts_first = halves_.recv_first, .in_turn = in_turn_}, wait));
@@ -279,7 +279,7 @@ Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wai
       std::string nic = nic_of(one);
       channels.push_back({.comm = std::move(one.comm), .receive = {}, .nic = std::move(nic)});
     }
-    TCPX_ASSIGN_OR_RETURN(opened.send, make_pipeline(std::move(channels), *halves_.send, wait, std::move(links.send), watch));
+    TCPX_ASSIGN_OR_RETURN(opened.send, make_pipeline(std::move(channels), *halves_.send, wait, std::move(mailboxes.send), watch));
   }
   if (halves_.recv) {
     const ReceiverParts& parts = halves_.receiver;
@@ -296,7 +296,7 @@ Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wai
                           .receive = receive,
                           .nic = std::move(nic)});
     }
-    TCPX_ASSIGN_OR_RETURN(opened.recv, make_pipeline(std::move(channels), *halves_.recv, wait, std::move(links.recv), watch));
+    TCPX_ASSIGN_OR_RETURN(opened.recv, make_pipeline(std::move(channels), *halves_.recv, wait, std::move(mailboxes.recv), watch));
   }
   return opened;
 }

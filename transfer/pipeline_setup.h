@@ -67,8 +67,8 @@ class PipelineOpening {
     ReceiverParts receiver;                     ///< for `recv`
     bool recv_first = false;                    ///< with both, when one half is opened after the other: true at exactly one end
   };
-  struct Links {
-    std::unique_ptr<PeerLink> send, recv;
+  struct Mailboxes {
+    std::unique_ptr<PeerMailbox> send, recv;
     bool sender_places = false;  ///< PipelineOptions::sender_places for both halves; ignored with failover
   };
   struct Opened {
@@ -90,11 +90,11 @@ class PipelineOpening {
   /// Connects and accepts the channels, and makes the pipelines. Both halves watch the devices' network interfaces: a channel
   /// fails when its interface goes down.
   /// @param wait `peer` must be set
-  /// @param links the links over which the pipelines send grants and failure reports, of the same kind at both ends. Null: links
-  /// of `wait.peer`, which then must outlive the pipeline and be used by the thread that drives it. From the moment the pipelines
-  /// are open, both ends must take the messages that come over the links.
+  /// @param mailboxes through which the pipelines send grants and failure reports, of the same kind at both ends. Null: those of
+  /// `wait.peer`, which then must outlive the pipeline and be used by the thread that drives it. From the moment the pipelines are
+  /// open, both ends must take the messages that come.
   /// @return kTimeout; the peer's or the plugin's error, which names the NICs when no channel can be connected
-  Result<Opened> finish(const HandshakeWait& wait, Links links);
+  Result<Opened> finish(const HandshakeWait& wait, Mailboxes mailboxes);
 
  private:
   PipelineOpening(NetPlugin& plugin, ChannelDevices devices, Halves halves, Parameters mine)

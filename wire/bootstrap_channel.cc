@@ -43,11 +43,11 @@ Result<bool> read_frame_part(int fd, FrameAssembler& assembler) {
   return true;
 }
 
-class BootstrapChannel::Link final : public PeerLink {
+class BootstrapChannel::Mailbox final : public PeerMailbox {
  public:
-  Link(BootstrapChannel& channel, bool to_sender)
-      : channel_(channel), link_(channel.stream_->link_to(to_sender)), sink_(channel.sinks_[to_sender ? 0 : 1]) {}
-  ~Link() override { deliver_to(nullptr); }
+  Mailbox(BootstrapChannel& channel, bool to_sender)
+      : channel_(channel), mailbox_(channel.stream_->mailbox_to(to_sender)), sink_(channel.sinks_[to_sender ? 0 : 1]) {}
+  ~Mailbox() override { deliver_to(nullptr); }
 
   void deliver_to(PeerMessageSink* sink) override {
     if (sink != nullptr || sink_ == mine_) sink_ = sink;
@@ -56,7 +56,7 @@ class BootstrapChannel::Link final : public PeerLink {
   Status post(PeerMessage type, std::span<const std::byte> payload) override {
     TCPX_RETURN_IF_ERROR(channel_.verdict());
     TCPX_RETURN_IF_ERROR(channel_.broken_);
-    if (Status status = link_->post(type, payload); !status.is_ok()) return channel_.stick(std::move(status));
+    if (Status status = mailbox_->post(type, payload); !status.is_ok()) return channel_.stick(std::move(status));
     return channel_.flush();
   }
   Result<bool> pump() override {
@@ -69,7 +69,7 @@ class BootstrapChannel::Link final : public PeerLink {
 
  private:
   BootstrapChannel& channel_;
-  const std::unique_ptr<PeerLink> link_;
+  const std::unique_ptr<PeerMailbox> mailbox_;
   PeerMessageSink*& sink_;  // of this end's half; the next pipeline's once there is one
   PeerMessageSink* mine_ = nullptr;
 };
@@ -114,7 +114,7 @@ Status BootstrapChannel::read_available() {
 
 bool BootstrapChannel::takes(const FrameHeader& header) {
   const auto type = static_cast<FrameType>(header.type);
-  peer_has_gone_on_ = !peer_final_ && !is_of_set_up(type) && !(has_links_ && type == FrameType::kLane);
+  peer_has_gone_on_ = !peer_final_ && !is_of_set_up(type) && !(has_mailboxes_ && type == FrameType::kLane);
   return !peer_final_ && !peer_has_gone_on_ && inbox_.size() < kMaxInbox;
 }
 
@@ -139,9 +139,9 @@ Status BootstrapChannel::on_frame(const FrameHeader& header, std::span<const std
   return Status::ok();
 }
 
-std::unique_ptr<PeerLink> BootstrapChannel::link_to(bool sender) {
-  has_links_ = true;
-  return std::make_unique<Link>(*this, sender);
+std::unique_ptr<PeerMailbox> BootstrapChannel::mailbox_to(bool sender) {
+  has_mailboxes_ = true;
+  return std::make_unique<Mailbox>(*this, sender);
 }
 
 // Sends as much as the socket takes now.

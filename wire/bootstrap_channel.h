@@ -32,7 +32,7 @@
 #include "base/unique_fd.h"
 #include "tcpx/status.h"
 #include "wire/control_stream.h"
-#include "wire/peer_link.h"
+#include "wire/peer_mailbox.h"
 #include "wire/set_up_messages.h"
 
 namespace tcpx {
@@ -85,9 +85,7 @@ class BootstrapChannel : private ControlSink {
   Status send_parameters(const Parameters& mine, Deadline deadline);
   Result<Parameters> receive_parameters(Deadline deadline);
   /// Type of the oldest frame that has come and that no call has taken yet, as far as `peer_status` has read; nullopt: none.
-  std::optional<FrameType> next_message() const {
-    return inbox_.empty() ? std::nullopt : std::optional(inbox_.front().type);
-  }
+  std::optional<FrameType> next_message() const { return inbox_.empty() ? std::nullopt : std::optional(inbox_.front().type); }
 
   /// Waits until the peer has called `barrier` as often as this end.
   Status barrier(Deadline deadline);
@@ -97,10 +95,10 @@ class BootstrapChannel : private ControlSink {
   /// report
   Status peer_status();
 
-  /// The link of a pipeline to the peer's half, as ControlStream::link_to. The channel must outlive it, and must not be moved while
+  /// The mailbox of a pipeline at the peer, as ControlStream::mailbox_to. The channel must outlive it, and must not be moved while
   /// there is one.
-  std::unique_ptr<PeerLink> link_to(bool sender);
-  /// The stream that `hand_over` will return, for links that are used after it.
+  std::unique_ptr<PeerMailbox> mailbox_to(bool sender);
+  /// The stream that `hand_over` will return, for mailboxes that are used after it.
   ControlStream& stream() { return *stream_; }
 
   /// Performs the closing handshake: tells the peer `mine`, waits for the peer's result and closes. Call it also after an error,
@@ -119,7 +117,7 @@ class BootstrapChannel : private ControlSink {
   Result<std::unique_ptr<ControlStream>> hand_over();
 
  private:
-  class Link;
+  class Mailbox;
 
   bool takes(const FrameHeader& header) override;
   Status on_frame(const FrameHeader& header, std::span<const std::byte> payload) override;
@@ -141,8 +139,8 @@ class BootstrapChannel : private ControlSink {
   std::optional<Status> peer_final_;  // the peer's finish frame
   Status broken_;                     // why the socket can no longer be used
   uint64_t barriers_ = 0;
-  bool peer_has_gone_on_ = false;  // the next frame is not of the set-up, and is for no link
-  bool has_links_ = false;
+  bool peer_has_gone_on_ = false;  // the next frame is not of the set-up, and is for no mailbox
+  bool has_mailboxes_ = false;
   std::array<PeerMessageSink*, 2> sinks_{};  // by LaneFrame::to_sender; messages for none are dropped
 };
 

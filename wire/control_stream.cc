@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kSmallBufferBytes = 64u << 10;  // a quiet stream keeps at most this
 constexpr size_t kReadBytes = 256u << 10;        // a busy stream reads this much at once
 constexpr int kMaxReadsOfALeaver = 16;
-constexpr size_t kReadPerCall = 1u << 20;        // bounded, so that one stream does not hold up the others
+constexpr size_t kReadPerCall = 1u << 20;  // bounded, so that one stream does not hold up the others
 // The kernel probes an idle peer once a second. `check_alive` decides earlier whether the peer has been silent for too long, so
 // the kernel is told to give up as late as possible.
 constexpr KeepAlive kKeepAlive{.idle = std::chrono::seconds(1), .interval = std::chrono::seconds(1), .probes = 127};
@@ -47,10 +47,10 @@ bool is_unused(size_t buffer_bytes, size_t peak) {
 
 }  // namespace
 
-std::unique_ptr<PeerLink> ControlStream::link_to(bool sender) {
-  class Link final : public PeerLink {
+std::unique_ptr<PeerMailbox> ControlStream::mailbox_to(bool sender) {
+  class Mailbox final : public PeerMailbox {
    public:
-    Link(ControlStream& stream, bool to_sender) : stream_(stream), to_sender_(to_sender) {}
+    Mailbox(ControlStream& stream, bool to_sender) : stream_(stream), to_sender_(to_sender) {}
     Status post(PeerMessage type, std::span<const std::byte> payload) override {
       stream_.send(LaneFrame{.to_sender = to_sender_, .what = static_cast<uint64_t>(type), .words = payload});
       return stream_.status();
@@ -60,7 +60,7 @@ std::unique_ptr<PeerLink> ControlStream::link_to(bool sender) {
     ControlStream& stream_;
     const bool to_sender_;
   };
-  return std::make_unique<Link>(*this, sender);
+  return std::make_unique<Mailbox>(*this, sender);
 }
 
 // Bytes that have come over the socket and were not taken are from before the change, and for nobody.
@@ -100,7 +100,7 @@ void ControlStream::close_with(const Frame& last) {
     (void)::shutdown(socket_.get(), SHUT_WR);
     // Closing a socket with unread data would reset the connection, and the frame could be lost.
     std::array<std::byte, 4096> unread;
-    for (int i = 0; i < kMaxReadsOfALeaver && ::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0; ++i) {
+    for (int i = 0; i<kMaxReadsOfALeaver&& ::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT)> 0; ++i) {
     }
   }
   socket_.reset();

@@ -18,7 +18,7 @@
 #include "base/shared_stream.h"
 #include "base/unique_fd.h"
 #include "wire/messages.h"
-#include "wire/peer_link.h"
+#include "wire/peer_mailbox.h"
 
 namespace tcpx {
 
@@ -55,9 +55,9 @@ class ControlStream {
   /// The descriptor to sleep on after `prepare_sleep` returned false.
   int fd() const { return shared_ ? shared_->fd() : socket_.get(); }
 
-  /// The link over which a pipeline sends its messages to the peer's half: LaneFrames of the network, which leave with the next
+  /// The mailbox through which a pipeline sends its messages to the peer's half: LaneFrames of the network, which leave with the next
   /// `flush`. The stream must outlive it. @param sender true: the peer's half is the one that sends
-  std::unique_ptr<PeerLink> link_to(bool sender);
+  std::unique_ptr<PeerMailbox> mailbox_to(bool sender);
 
   /// Collects one frame of messages.h. Errors show in `status`; a broken stream drops its frames.
   template <class Frame>
@@ -76,9 +76,7 @@ class ControlStream {
   /// @param readable false: `fd` has shown nothing to read, so only shared memory is looked at
   bool receive(ControlSink& sink, bool readable = true);
   /// True when `receive` has something to do that `fd` may not show. Costs no system call.
-  bool has_arrived() const {
-    return holds_frame_ || (shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok()));
-  }
+  bool has_arrived() const { return holds_frame_ || (shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok())); }
   /// True when shared memory has room for more of the backlog. Costs no system call.
   bool has_room() const { return shared_ != nullptr && backlog() > 0 && shared_->has_room(); }
   /// From now until `end_sleep`, `fd` shows incoming bytes and room for the backlog. @param bulk WakeFor bits: what else `fd` shows

@@ -110,7 +110,7 @@ TEST(ControlStream, TheSinkMaySend) {
 
 TEST(ControlStream, LinksOfPipelinesSendFramesOfTheNetworksLanes) {
   Streams streams(unix_pair());
-  const auto to_sender = streams.a.link_to(true), to_receiver = streams.a.link_to(false);
+  const auto to_sender = streams.a.mailbox_to(true), to_receiver = streams.a.mailbox_to(false);
   EXPECT_OK(to_sender->post(PeerMessage::kGrant, pattern(5, 1)));
   EXPECT_OK(to_receiver->post(PeerMessage::kSubmitted, pattern(kMaxPeerMessageBytes, 2)));
   ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 2; })) << streams.b.status().to_string();
@@ -129,7 +129,7 @@ TEST(ControlStream, LinksOfPipelinesSendFramesOfTheNetworksLanes) {
 TEST(ControlStream, LinksOfPipelinesTellHowTheStreamIs) {
   Streams streams(unix_pair());
   streams.a.fail(Status(Code::kPeerGone, "test", "gone"));
-  EXPECT_EQ(streams.a.link_to(true)->post(PeerMessage::kGrant, {}).detail(), "gone");
+  EXPECT_EQ(streams.a.mailbox_to(true)->post(PeerMessage::kGrant, {}).detail(), "gone");
 }
 
 }  // namespace

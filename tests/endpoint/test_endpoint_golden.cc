@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "wire/credit_windows.h"
 #include "lanes/net/net_lane.h"
 #include "tests/support/hex_text.h"
 #include "tests/support/stream_pair.h"
-#include "wire/frame.h"
 #include "transfer/peer_messages.h"
+#include "wire/credit_windows.h"
+#include "wire/frame.h"
 
 namespace tcpx::testing {
 namespace {
@@ -197,9 +197,10 @@ TEST(EndpointGolden, Shares) {
                  std::string(2 * 62, '0') + "a2")
                     .c_str(),
                 talk(PullTalk::kShare, kOperation, std::as_bytes(std::span(&memory, 1))));
-  expect_golden("54 43 50 58 09 |lane| 14 00 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |unshare| 01 00 00 00 00 00 "
-                "00 00 00 00 00 00 00 00 00 00",
-                talk(PullTalk::kUnshare, kOperation));
+  expect_golden(
+      "54 43 50 58 09 |lane| 14 00 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |unshare| 01 00 00 00 00 00 "
+      "00 00 00 00 00 00 00 00 00 00",
+      talk(PullTalk::kUnshare, kOperation));
   expect_golden(
       "54 43 50 58 09 |lane| 14 00 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |unshared| 02 00 00 00 00 00 00 00 "
       "|to sender| 01 00 00 00 00 00 00 00",
@@ -219,12 +220,14 @@ TEST(EndpointGolden, FramesWithoutPayload) {
       "54 43 50 58 09 |ready| 0c 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 00 00 00 00 00 "
       "00 00 00",
       ReadyFrame{.operation = kOperation});
-  expect_golden("54 43 50 58 09 |go| 0d 00 |pull| 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
-                "00 00 00 00 00 00 00 00",
-                GoFrame{.operation = kOperation, .way = Way::kPull});
-  expect_golden("54 43 50 58 09 |go| 0d 02 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 01 00 00 00 00 00 00 00 00 00 "
-                "00 00 00 00 00 00",
-                GoFrame{.operation = kOperation, .of_read = true, .packing = Packing::kPacked});
+  expect_golden(
+      "54 43 50 58 09 |go| 0d 00 |pull| 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
+      "00 00 00 00 00 00 00 00",
+      GoFrame{.operation = kOperation, .way = Way::kPull});
+  expect_golden(
+      "54 43 50 58 09 |go| 0d 02 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 01 00 00 00 00 00 00 00 00 00 "
+      "00 00 00 00 00 00",
+      GoFrame{.operation = kOperation, .of_read = true, .packing = Packing::kPacked});
   expect_golden(
       "54 43 50 58 09 |cancel| 11 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 01 00 00 00 "
       "00 00 00 00",
@@ -279,14 +282,17 @@ TEST(EndpointGolden, Done) {
   ASSERT_TRUE(decode(got.header, got.payload, done).is_ok());
   EXPECT_EQ(done.operation, kOperation);
   EXPECT_EQ(done.status.to_string(), "TCPX_E_MISMATCH: peer reported: op: why");
-  expect_golden("54 43 50 58 09 |done| 10 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |ok| 00 00 00 00 00 00 00 00 "
-                "00 00 00 00 00 00 00 00",
-                DoneFrame{.operation = kOperation});
+  expect_golden(
+      "54 43 50 58 09 |done| 10 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |ok| 00 00 00 00 00 00 00 00 "
+      "00 00 00 00 00 00 00 00",
+      DoneFrame{.operation = kOperation});
 }
 
 TEST(EndpointGolden, Bye) {
-  expect_golden("54 43 50 58 09 |bye| 15 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
-                "00 00 00 00 00 00", ByeFrame{});
+  expect_golden(
+      "54 43 50 58 09 |bye| 15 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+      "00 00 00 00 00 00",
+      ByeFrame{});
 }
 
 // A name and a text that changed places at both ends would come back all the same.
@@ -305,7 +311,7 @@ TEST(EndpointGolden, Notify) {
 /// A message for the peer's sending half, as a stream writes and reads it. @return the payload that was read
 Bytes expect_golden_message(const char* literal, PeerMessage type, const Bytes& payload) {
   const Bytes golden = from_text(literal);
-  EXPECT_EQ(hex(wire_bytes([&](ControlStream& stream) { EXPECT_TRUE(stream.link_to(true)->post(type, payload).is_ok()); })),
+  EXPECT_EQ(hex(wire_bytes([&](ControlStream& stream) { EXPECT_TRUE(stream.mailbox_to(true)->post(type, payload).is_ok()); })),
             hex(golden));
   const Recorder::Frame got = read(golden);
   LaneFrame frame;
@@ -353,20 +359,23 @@ TEST(EndpointGolden, PeerMessages) {
       "54 43 50 58 09 |lane| 14 00 00 17 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |channel down| 03 00 00 00 00 00 00 00 "
       "|to_sender| 01 00 00 00 00 00 00 00 |channel| 02 00 00 00 |TCPX_E_TIMEOUT| 05 00 00 00 |text bytes| 07 00 00 00 00 "
       "00 00 00 6f 70 3a 20 77 68 79",
-      PeerMessage::kChannelDown, copy_of(encode_channel_down(room, {.channel = 2, .reason = Status(Code::kTimeout, "op", "why")})));
+      PeerMessage::kChannelDown,
+      copy_of(encode_channel_down(room, {.channel = 2, .reason = Status(Code::kTimeout, "op", "why")})));
   const auto down = decode_channel_down(lost, 3);
   ASSERT_TRUE(down.is_ok());
   EXPECT_EQ(down->channel, 2u);
   EXPECT_EQ(down->reason.to_string(), "TCPX_E_TIMEOUT: peer reported: op: why");
 
-  EXPECT_EQ(*decode_transfer_number(expect_golden_message(
-                "54 43 50 58 09 |lane| 14 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |received| 04 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01",
-                PeerMessage::kReceived, copy_of(encode_transfer_number(room, kOperation)))),
-            kOperation);
-  EXPECT_EQ(*decode_transfer_number(expect_golden_message(
-                "54 43 50 58 09 |lane| 14 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |submitted| 05 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01",
-                PeerMessage::kSubmitted, copy_of(encode_transfer_number(room, kOperation)))),
-            kOperation);
+  EXPECT_EQ(
+      *decode_transfer_number(expect_golden_message(
+          "54 43 50 58 09 |lane| 14 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |received| 04 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01",
+          PeerMessage::kReceived, copy_of(encode_transfer_number(room, kOperation)))),
+      kOperation);
+  EXPECT_EQ(
+      *decode_transfer_number(expect_golden_message(
+          "54 43 50 58 09 |lane| 14 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |submitted| 05 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01",
+          PeerMessage::kSubmitted, copy_of(encode_transfer_number(room, kOperation)))),
+      kOperation);
 }
 
 // A number of this table is what a peer of another build understands by it.

@@ -11,7 +11,7 @@
 #include "base/memory_ops.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/support/fake_net_plugin.h"
-#include "tests/support/fake_peer_link.h"
+#include "tests/support/fake_peer_mailbox.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
 #include "transfer/pipeline.h"
@@ -50,7 +50,8 @@ std::vector<std::byte> make_message(uint8_t what, fuzz::FuzzInput& in, PeerMessa
     const uint8_t which = in.take<uint8_t>() % 4;
     const uint64_t number = in.take<uint8_t>();
     type = which < 2 ? PeerMessage::kDelivered : which == 2 ? PeerMessage::kReceived : PeerMessage::kSubmitted;
-    text = which < 2 ? encode_delivered(room, {.chunks = number, .channel = which, .reserved = 0}) : encode_transfer_number(room, number);
+    text = which < 2 ? encode_delivered(room, {.chunks = number, .channel = which, .reserved = 0})
+                     : encode_transfer_number(room, number);
   }
   return {text.begin(), text.end()};
 }
@@ -63,7 +64,7 @@ void run(fuzz::FuzzInput in) {
   ManualClock clock;
   const auto memory = make_host_memory_ops();
   const MemoryBuffer buffer = memory->allocate_device(0, kMemory).value();
-  const auto in_queue = std::make_shared<FakePeerLink::Queue>(), out_queue = std::make_shared<FakePeerLink::Queue>();
+  const auto in_queue = std::make_shared<FakePeerMailbox::Queue>(), out_queue = std::make_shared<FakePeerMailbox::Queue>();
   std::vector<ChannelParts> parts;
   std::vector<Comm> others;
   for (int i = 0; i < 3; ++i) {
@@ -76,7 +77,7 @@ void run(fuzz::FuzzInput in) {
       others.emplace_back(plugin, recv);
     }
   }
-  PipelineLinks links{.peer = std::make_unique<FakePeerLink>(in_queue, out_queue)};
+  PipelineMeans links{.peer = std::make_unique<FakePeerMailbox>(in_queue, out_queue)};
   // Of some transfers that 16 bits of size can name the chunks have grown.
   const bool grows = (flags & 4) != 0;
   const PipelineOptions options{.limits = {},

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/support/fake_net_plugin.h"
-#include "tests/support/fake_peer_link.h"
+#include "tests/support/fake_peer_mailbox.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
 #include "transfer/chunk_dispatcher.h"
@@ -86,7 +86,7 @@ class DispatcherFixture {
   std::vector<std::byte> bytes_ = std::vector<std::byte>(256 * 1024);
 
  public:
-  std::shared_ptr<FakePeerLink::Queue> to_peer = std::make_shared<FakePeerLink::Queue>();
+  std::shared_ptr<FakePeerMailbox::Queue> to_peer = std::make_shared<FakePeerMailbox::Queue>();
   FakeNetPlugin fake;
   FakeUnpacker unpacker;
   ManualClock clock;
@@ -95,7 +95,7 @@ class DispatcherFixture {
   RegisteredMemory memory;
 
  private:
-  FakePeerLink peer_{std::make_shared<FakePeerLink::Queue>(), to_peer};
+  FakePeerMailbox peer_{std::make_shared<FakePeerMailbox::Queue>(), to_peer};
 
  public:
   std::unique_ptr<ChunkDispatcher> dispatcher;

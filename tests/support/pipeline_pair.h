@@ -13,7 +13,7 @@
 
 #include "measure/pattern.h"
 #include "tests/support/fake_net_plugin.h"
-#include "tests/support/fake_peer_link.h"
+#include "tests/support/fake_peer_mailbox.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/manual_clock.h"
@@ -66,12 +66,12 @@ struct PipelinePair {
     raw_send = raw_sends[0];
     raw_recv = raw_recvs[0];
     const auto links = [&](auto in, auto out) {
-      PipelineLinks made;
+      PipelineMeans made;
       made.peer_nic = options.peer_nic;
-      if (options.channels > 1) made.peer = std::make_unique<FakePeerLink>(in, out);
+      if (options.channels > 1) made.peer = std::make_unique<FakePeerMailbox>(in, out);
       return made;
     };
-    PipelineLinks send_links = links(to_sender, to_receiver), recv_links = links(to_receiver, to_sender);
+    PipelineMeans send_links = links(to_sender, to_receiver), recv_links = links(to_receiver, to_sender);
     send_links.link_is_down = [this](const std::string& nic) { return sender_lost.contains(nic); };
     recv_links.link_is_down = [this](const std::string& nic) { return receiver_lost.contains(nic); };
     send = Pipeline::create(std::move(send_parts), std::move(send_links), clock, options.send).value();
@@ -126,8 +126,8 @@ struct PipelinePair {
   std::vector<RecvComm> raw_recvs;
   SendComm raw_send{};  ///< of channel 0
   RecvComm raw_recv{};
-  std::shared_ptr<FakePeerLink::Queue> to_sender = std::make_shared<FakePeerLink::Queue>();
-  std::shared_ptr<FakePeerLink::Queue> to_receiver = std::make_shared<FakePeerLink::Queue>();
+  std::shared_ptr<FakePeerMailbox::Queue> to_sender = std::make_shared<FakePeerMailbox::Queue>();
+  std::shared_ptr<FakePeerMailbox::Queue> to_receiver = std::make_shared<FakePeerMailbox::Queue>();
   std::set<std::string> sender_lost, receiver_lost;  ///< interfaces that are down at that end: nic0, nic1, ...
   std::unique_ptr<Pipeline> send, recv;
   RegisteredMemory send_memory, recv_memory;

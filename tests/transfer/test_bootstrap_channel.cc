@@ -127,7 +127,7 @@ TEST(BootstrapChannel, AFrameOfAnotherKindThanWasDueIsAnErrorThatSticks) {
 TEST(BootstrapChannel, WhoCannotSendSaysWhyThePeerHasGone) {
   for (const bool as_peer_message : {false, true}) {
     auto [channel, peer] = half_channel();
-    const auto link = channel.link_to(true);
+    const auto link = channel.mailbox_to(true);
     const auto last_word = encode_frame(encode_finish(Status(Code::kPlugin, "listen", "no device")));
     ASSERT_TRUE(send_all(peer.get(), last_word, soon()).is_ok());
     peer.reset();

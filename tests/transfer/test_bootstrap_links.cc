@@ -5,9 +5,9 @@
 #include "tests/support/bootstrap_ends.h"
 #include "tests/support/ok.h"
 #include "tests/support/wait_until.h"
+#include "transfer/peer_messages.h"
 #include "wire/messages.h"
 #include "wire/set_up_messages.h"
-#include "transfer/peer_messages.h"
 
 namespace tcpx::testing {
 namespace {
@@ -17,15 +17,16 @@ using std::chrono::milliseconds;
 class Recorder final : public PeerMessageSink {
  public:
   void on_peer_message(PeerMessage type, std::span<const std::byte> payload) override {
-    seen.push_back(concat(static_cast<uint64_t>(type), ":", std::string(reinterpret_cast<const char*>(payload.data()), payload.size())));
+    seen.push_back(
+        concat(static_cast<uint64_t>(type), ":", std::string(reinterpret_cast<const char*>(payload.data()), payload.size())));
   }
   std::vector<std::string> seen;
 };
 
 TEST(BootstrapLinks, LinksAreToldApartAndEverythingElseGoesOnBesideThem) {
   Ends ends = two_ends();
-  const auto a0 = ends.a.link_to(true), a1 = ends.a.link_to(false);
-  const auto b0 = ends.b.link_to(false), b1 = ends.b.link_to(true);
+  const auto a0 = ends.a.mailbox_to(true), a1 = ends.a.mailbox_to(false);
+  const auto b0 = ends.b.mailbox_to(false), b1 = ends.b.mailbox_to(true);
   Recorder first, second;
   b0->deliver_to(&first);
   b1->deliver_to(&second);
@@ -46,7 +47,7 @@ TEST(BootstrapLinks, LinksAreToldApartAndEverythingElseGoesOnBesideThem) {
 
 TEST(BootstrapLinks, APeerThatDoesNotReadBlocksNoPostAndIsGivenUpInTheEnd) {
   Ends ends = two_ends();
-  const auto link = ends.a.link_to(true), other = ends.b.link_to(false);
+  const auto link = ends.a.mailbox_to(true), other = ends.b.mailbox_to(false);
   Recorder recorder;
   other->deliver_to(&recorder);
   const std::string text(kMaxPeerMessageBytes, 'g');
@@ -67,7 +68,7 @@ TEST(BootstrapLinks, APeerThatDoesNotReadBlocksNoPostAndIsGivenUpInTheEnd) {
 
 TEST(BootstrapLinks, APeerThatReadsButNeverCatchesUpIsOwedOnlyWhatItHasNotRead) {
   Ends ends = two_ends();
-  const auto link = ends.a.link_to(true), other = ends.b.link_to(false);
+  const auto link = ends.a.mailbox_to(true), other = ends.b.mailbox_to(false);
   Recorder recorder;
   other->deliver_to(&recorder);
   const std::string text(kMaxPeerMessageBytes, 'g');
@@ -81,7 +82,7 @@ TEST(BootstrapLinks, APeerThatReadsButNeverCatchesUpIsOwedOnlyWhatItHasNotRead) 
 
 TEST(BootstrapLinks, ALinkTellsAPeerThatHasFinishedFromOneThatIsGone) {
   Ends ends = two_ends();
-  const auto link = ends.b.link_to(false);
+  const auto link = ends.b.mailbox_to(false);
   EXPECT_TRUE(link->pump().value()) << "there may be more";
   auto finished = in_thread([&] { return ends.a.finish(Status::ok(), soon()); });
   while (link->pump().value()) {
@@ -93,9 +94,9 @@ TEST(BootstrapLinks, ALinkTellsAPeerThatHasFinishedFromOneThatIsGone) {
 
 TEST(BootstrapLinks, MessagesWaitUntilThereIsALink) {
   Ends ends = two_ends();
-  EXPECT_TRUE(ends.a.link_to(true)->post(PeerMessage::kGrant, bytes_of("early")).is_ok());
+  EXPECT_TRUE(ends.a.mailbox_to(true)->post(PeerMessage::kGrant, bytes_of("early")).is_ok());
   while (ends.b.peer_status().is_ok()) std::this_thread::yield();
-  const auto link = ends.b.link_to(false);
+  const auto link = ends.b.mailbox_to(false);
   Recorder recorder;
   link->deliver_to(&recorder);
   EXPECT_TRUE(link->pump().is_ok());
@@ -170,7 +171,7 @@ TEST(BootstrapHandOver, UnreadFramesAreAProtocolError) {
 
 TEST(BootstrapHandOver, UnsentPeerMessagesAreAProtocolError) {
   Ends ends = two_ends();
-  const auto link = ends.a.link_to(true);
+  const auto link = ends.a.mailbox_to(true);
   const std::string text(kMaxPeerMessageBytes, 'g');
   // More than a socket accepts for a peer that does not read.
   for (int i = 0; i < 1500; ++i) ASSERT_TRUE(link->post(PeerMessage::kGrant, bytes_of(text)).is_ok());

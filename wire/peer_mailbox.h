@@ -1,4 +1,4 @@
-// PeerLink: how the two halves of a pipeline talk while data moves. Messages are ordered and reliable. Sending never blocks, and
+// PeerMailbox: how the two halves of a pipeline talk while data moves. Messages are ordered and reliable. Sending never blocks, and
 // neither sending nor receiving allocates. The real links send LaneFrames over the connection (control_stream.h,
 // bootstrap_channel.h); tests use one made of two queues.
 #pragma once
@@ -32,9 +32,9 @@ class PeerMessageSink {
 };
 
 /// One thread at a time.
-class PeerLink {
+class PeerMailbox {
  public:
-  virtual ~PeerLink() = default;
+  virtual ~PeerMailbox() = default;
   /// Delivers messages to `sink` from now on; null: drops them.
   virtual void deliver_to(PeerMessageSink* /*sink*/) {}
   /// Sends a message of at most kMaxPeerMessageBytes (transfer/peer_messages.h).

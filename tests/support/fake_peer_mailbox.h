@@ -1,4 +1,4 @@
-// A PeerLink between two connections in one process, as two queues that a test can inspect, write to and break.
+// A PeerMailbox between two connections in one process, as two queues that a test can inspect, write to and break.
 #pragma once
 
 #include <deque>
@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "wire/peer_link.h"
+#include "wire/peer_mailbox.h"
 
 namespace tcpx::testing {
 
 /// Two ends of a link; posts of one wait until the other pumps.
-class FakePeerLink final : public PeerLink {
+class FakePeerMailbox final : public PeerMailbox {
  public:
   struct Queue {
     std::deque<std::pair<PeerMessage, std::vector<std::byte>>> messages;
@@ -19,7 +19,7 @@ class FakePeerLink final : public PeerLink {
     bool finished = false;              ///< the peer sends nothing after these messages, and has finished cleanly
     size_t most_per_pump = ~size_t{0};  ///< messages delivered at once
   };
-  FakePeerLink(std::shared_ptr<Queue> in, std::shared_ptr<Queue> out) : in_(std::move(in)), out_(std::move(out)) {}
+  FakePeerMailbox(std::shared_ptr<Queue> in, std::shared_ptr<Queue> out) : in_(std::move(in)), out_(std::move(out)) {}
 
   void deliver_to(PeerMessageSink* sink) override { sink_ = sink; }
   Status post(PeerMessage type, std::span<const std::byte> payload) override {
