@@ -245,7 +245,7 @@ Status Endpoint::read(ConnId conn, std::span<const LocalRange> ranges, std::span
 }
 
 OperationAnswer Endpoint::poll(OperationId id) {
-  return guarded_or(OperationAnswer{}, *impl_, [&] { return impl_->operations().poll(id); });
+  return guarded_or(OperationAnswer{}, *impl_, [&] { return impl_->poll(id); });
 }
 
 Status Endpoint::wait(OperationId id, std::optional<Milliseconds> timeout) {
@@ -270,7 +270,7 @@ Status Endpoint::notify(ConnId conn, const NotifyMsg& message) {
 }
 
 std::vector<NotifyMsg> Endpoint::get_notifs() {
-  return guarded_or(std::vector<NotifyMsg>(), *impl_, [&] { return impl_->inbox().take_all(); });
+  return guarded_or(std::vector<NotifyMsg>(), *impl_, [&] { return impl_->take_notifs(); });
 }
 
 std::vector<NotifyMsg> Endpoint::wait_notifs(std::optional<Milliseconds> timeout) {

@@ -330,10 +330,23 @@ Status Endpoint::Impl::order(Operation& operation, const SubmitOptions& options)
   return Status::ok();
 }
 
+OperationAnswer Endpoint::Impl::poll(OperationId id) {
+  OperationAnswer answer = operations_.poll(id);
+  if (answer.state == OperationState::kPending && engine_.look()) answer = operations_.poll(id);
+  return answer;
+}
+
+std::vector<NotifyMsg> Endpoint::Impl::take_notifs() {
+  std::vector<NotifyMsg> taken = inbox_.take_all();
+  if (taken.empty() && engine_.look()) taken = inbox_.take_all();
+  return taken;
+}
+
 Status Endpoint::Impl::wait(OperationId id, std::optional<Milliseconds> timeout) {
   const Deadline deadline = timeout ? Deadline::after(*timeout)
                                     : Deadline(later(Deadline::after(*config_.operation_timeout).at(), kWaitBeyondDeadline));
   Backoff backoff(engine_.cores());
+  engine_.look_no_more();
   for (;;) {
     const bool ended = config_.progress_thread ? operations_.wait(id, deadline, engine_.spins() ? kWaitSpin : Duration::zero())
                                                : operations_.wait(id, Deadline(TimePoint{}), Duration::zero());
@@ -369,6 +382,7 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
 
 std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {
   Backoff backoff(engine_.cores());
+  engine_.look_no_more();
   for (;;) {
     const Deadline look = config_.progress_thread ? Deadline::after(kLookAtStop).earlier(deadline) : Deadline(TimePoint{});
     std::vector<NotifyMsg> taken = inbox_.take_all(look);

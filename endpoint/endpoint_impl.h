@@ -58,9 +58,11 @@ class Endpoint::Impl {
   /// @param plan null, or another endpoint's: refused. @param chosen nullopt: all ranges of the plan
   Result<OperationId> submit(OperationKind kind, ConnId conn, std::shared_ptr<const PlannedRanges> plan,
                              std::optional<PlannedRounds::Chosen> chosen, const SubmitOptions& options);
+  OperationAnswer poll(OperationId id);
   Status wait(OperationId id, std::optional<Milliseconds> timeout);
   Status cancel(OperationId id);
   Status notify(ConnId conn, const NotifyMsg& message);
+  std::vector<NotifyMsg> take_notifs();
   std::vector<NotifyMsg> wait_notifs(Deadline deadline);
   Result<int> event_fd();
   void stop_waiting();
@@ -71,7 +73,6 @@ class Endpoint::Impl {
 
   ConnectionBook& connections() { return connections_; }
   OperationTable& operations() { return operations_; }
-  NotifyInbox& inbox() { return inbox_; }
   Milliseconds timeout() const { return *config_.operation_timeout; }
 
  private:

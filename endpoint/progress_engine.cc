@@ -17,6 +17,11 @@ constexpr int kSubmissionsPerTurn = 256;
 constexpr std::chrono::milliseconds kLookWhenIdle{250};
 // How long an idle thread polls before it sleeps: longer than a round trip, so that answers find it awake.
 constexpr Duration kSpin = std::chrono::milliseconds(1);
+// An application that has looked so often, with no longer pauses, takes the turns of the progress thread. That one looks after it so
+// often, and takes over again when the application has stopped.
+constexpr uint32_t kLooks = 16;
+constexpr Duration kLookPause = std::chrono::microseconds(50);
+constexpr Duration kNap = std::chrono::microseconds(500);
 
 }  // namespace
 
@@ -77,6 +82,8 @@ void ProgressEngine::run() {
         case Backoff::Step::kSleep:
           sleep(backoff.pause(much), locks);
       }
+    } else if (now >= busy_until && is_looked_for(now)) {
+      nap(locks);
     } else if (now >= busy_until) {
       std::optional<Duration> longest;  // for ever, if there is no link to look at
       if (!alone) longest = operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
@@ -94,7 +101,54 @@ void ProgressEngine::sleep(std::optional<Duration> longest, uint64_t locks) {
     const FairLock lock(mutex_);
     if (links_.prepare_sleep()) return;
   }
-  events_.sleep(longest, [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || locks_.load() != locks; });
+  rest(WakeableEpoll::Until::kReadable, longest, locks);
+}
+
+bool ProgressEngine::is_looked_for(TimePoint now) const {
+  return looks_in_a_row_.load(std::memory_order_relaxed) >= kLooks &&
+         now.time_since_epoch() - looked_at_.load(std::memory_order_relaxed) <= kLookPause;
+}
+
+// Rests while callers make the turns. Sockets that can be read do not end it.
+void ProgressEngine::nap(uint64_t locks) {
+  naps_ = true;
+  rest(WakeableEpoll::Until::kWoken, kNap, locks);
+  naps_ = false;
+}
+
+void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t locks) {
+  rests_ = longest && *longest <= ServedLinks::kLookEvery;
+  events_.sleep(until, longest,
+                [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || locks_.load() != locks; });
+  rests_ = false;
+}
+
+// @return false: the progress thread must begin it, or go on with it
+bool ProgressEngine::begin_here(ConnId conn) {
+  if (!mutex_.try_lock()) return false;
+  const CurrentGpu gpu(memory_, config_.gpu_idx);
+  (void)take_submissions();
+  links_.progress(conn);
+  const bool polls = links_.needs_polling();
+  mutex_.unlock();
+  return !polls;
+}
+
+bool ProgressEngine::look() {
+  if (!config_.progress_thread) return false;
+  const TimePoint now = Clock::steady().now();
+  const Duration since = now.time_since_epoch() - looked_at_.exchange(now.time_since_epoch(), std::memory_order_relaxed);
+  looks_in_a_row_.store(since <= kLookPause ? looks_in_a_row_.load(std::memory_order_relaxed) + 1 : 0, std::memory_order_relaxed);
+  bool advanced = false;
+  if (rests() && mutex_.try_lock()) {
+    const CurrentGpu gpu(memory_, config_.gpu_idx);
+    advanced = try_turn();
+    const bool polls = !naps() && links_.needs_polling();
+    mutex_.unlock();
+    if (polls) events_.wake();
+  }
+  if (!advanced && !spins()) std::this_thread::yield();
+  return advanced;
 }
 
 bool ProgressEngine::turn() {

@@ -55,9 +55,22 @@ class ProgressEngine {
   /// Gives everything submitted so far to its links.
   void drain() TCPX_REQUIRES(mutex_);
 
-  void submit(Operation& operation) {
+  /// Begins the only operation on this thread if the progress thread rests, which is faster than waking it.
+  void submit(Operation& operation) TCPX_EXCLUDES(mutex_) {
     submitted_.push(operation);
-    events_.wake();
+    if (!rests() || operations_.outstanding() > 1 || !begin_here(operation.conn)) events_.wake();
+  }
+  /// Call when the application has looked for an end or a notification that has not come. Makes a turn in place of a progress thread that
+  /// rests; as long as the application looks again and again, that goes on resting. @return true when something advanced
+  bool look() TCPX_EXCLUDES(mutex_);
+  /// True while the progress thread leaves the turns to callers who look.
+  bool naps() const { return naps_.load(std::memory_order_relaxed); }
+  /// True while callers may make turns in place of the progress thread.
+  bool rests() const { return rests_.load(std::memory_order_relaxed); }
+  /// Call before a wait that makes no progress by itself: the progress thread takes over again.
+  void look_no_more() {
+    looks_in_a_row_.store(0, std::memory_order_relaxed);
+    if (naps()) events_.wake();
   }
   /// Sends a notification on this thread if the lock is free, which is faster than waking the progress thread; else that sends it.
   void notify(std::unique_ptr<Notification> notification) TCPX_EXCLUDES(mutex_);
@@ -80,7 +93,11 @@ class ProgressEngine {
   bool turn() TCPX_REQUIRES(mutex_);
   bool try_turn() TCPX_REQUIRES(mutex_);
   bool take_submissions() TCPX_REQUIRES(mutex_);
+  bool begin_here(ConnId conn) TCPX_EXCLUDES(mutex_);
   void sleep(std::optional<Duration> longest, uint64_t locks);
+  bool is_looked_for(TimePoint now) const;
+  void nap(uint64_t locks);
+  void rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t locks);
 
   MemoryOps& memory_;
   const EndpointConfig& config_;
@@ -91,6 +108,11 @@ class ProgressEngine {
   SubmissionQueue<Notification> notifications_;  // popped with the lock held; owns its items
   std::atomic<uint64_t> locks_{0};               // how often callers have taken the lock
   std::atomic<bool> stop_{false};
+  std::atomic<bool> rests_{false};  // the progress thread does, and looks after deadlines in time
+  std::atomic<bool> naps_{false};   // it leaves the sockets to callers who look
+  // Of callers' looks. Not exact if several threads look at once.
+  std::atomic<Duration> looked_at_{};  // since the clock's epoch
+  std::atomic<uint32_t> looks_in_a_row_{0};
   // Cache lines of its own, because every submitter reads it while the members above change in every turn.
   alignas(64) WakeableEpoll events_;
   FairMutex mutex_;

@@ -37,12 +37,18 @@ std::span<const uint64_t> WakeableEpoll::readable(Tags& room) {
   return std::span(room).first(taken);
 }
 
-void WakeableEpoll::wait(std::optional<Duration> longest) {
-  pollfd events{.fd = epoll_.get(), .events = POLLIN, .revents = 0};  // epoll_wait knows only whole milliseconds
+void WakeableEpoll::wait(Until until, std::optional<Duration> longest) {
+  // Not epoll_wait, which knows only whole milliseconds.
+  pollfd events{.fd = until == Until::kReadable ? epoll_.get() : event_.get(), .events = POLLIN, .revents = 0};
   const timespec pause = to_timespec(longest.value_or(Duration::zero()));
   (void)::ppoll(&events, 1, longest ? &pause : nullptr, nullptr);
+}
+
+// One system call, and only if some thread has called `wake`.
+void WakeableEpoll::end_sleep() {
+  unread_ |= !sleeping_.exchange(false);
   uint64_t wakes = 0;
-  (void)!::read(event_.get(), &wakes, sizeof wakes);
+  if (unread_ && ::read(event_.get(), &wakes, sizeof wakes) > 0) unread_ = false;
 }
 
 void WakeableEpoll::wake() {

@@ -24,26 +24,32 @@ class WakeableEpoll {
   /// @return tags of the sockets that can be read now, stored in `room`. Does not wait.
   std::span<const uint64_t> readable(Tags& room);
 
-  /// Sleeps until a socket can be read, a thread calls `wake`, or `longest` has passed; may return early. One thread at a time.
+  enum class Until : uint8_t {
+    kReadable,  ///< a socket can be read, or `wake`
+    kWoken,     ///< `wake`
+  };
+  /// Sleeps until one of these happens, or `longest` has passed; may return early. One thread at a time.
   /// @param longest nullopt: for ever
   /// @param has_work checked once `wake` takes effect, so a thread that makes it true and then calls `wake` is not missed
   template <class HasWork>
-  void sleep(std::optional<Duration> longest, HasWork has_work) {
+  void sleep(Until until, std::optional<Duration> longest, HasWork has_work) {
     // Pairs with the fence in `wake`. A submitter reads `sleeping_` after it has stored its work, and this thread reads the work after
     // it has stored `sleeping_`, so at least one of the two sees the other's store.
     sleeping_.store(true, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!has_work()) wait(longest);
-    sleeping_.store(false, std::memory_order_relaxed);
+    if (!has_work()) wait(until, longest);
+    end_sleep();
   }
   /// Any thread. Makes no system call when nobody sleeps.
   void wake();
 
  private:
-  void wait(std::optional<Duration> longest);
+  void wait(Until until, std::optional<Duration> longest);
+  void end_sleep();
 
   UniqueFd epoll_, event_;
   std::atomic<bool> sleeping_{false};
+  bool unread_ = false;  // `wake` has written to `event_`, or is about to
 };
 
 }  // namespace tcpx

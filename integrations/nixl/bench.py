@@ -12,6 +12,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import zlib
 
@@ -32,6 +33,10 @@ call took which started it."""
 # Name: blocks of a request, bytes of each. They lie in another order at the other side.
 PATTERNS = {
     "8B": (1, 8),
+    "4KiB": (1, 4 << 10),
+    "64KiB": (1, 64 << 10),
+    "1MiB": (1, 1 << 20),
+    "8MiB": (1, 8 << 20),
     "64MiB": (1, 64 << 20),
     "4096x32KiB": (4096, 32 << 10),
     "1024x32KiB": (1024, 32 << 10),
@@ -55,6 +60,7 @@ class End:
         self.api = wheel.load()
         self.agent = wheel.agent(self.api, name, backend, gpu=self.memory.gpu)
         self.agent.register_memory([(self.memory.address, size, self.memory.gpu, "")], kind)
+        self.watcher = None
 
     def metadata(self):
         return [self.agent.get_agent_metadata().hex(), self.memory.address, self.memory.gpu]
@@ -129,6 +135,21 @@ class End:
     def drain(self):
         return sum(len(messages) for messages in self.agent.get_new_notifs().values())
 
+    def watch(self, on):
+        """Looks for notifications again and again, on a thread, as the target of nixlbench does."""
+        if self.watcher:
+            self.watching = False
+            self.watcher.join()
+            self.watcher = None
+        if on:
+            self.watching = True
+            self.watcher = threading.Thread(target=self.look, daemon=True)
+            self.watcher.start()
+
+    def look(self):
+        while self.watching:
+            self.agent.get_new_notifs()
+
 
 def start_end(*arguments):
     """End in a process of its own."""
@@ -183,14 +204,16 @@ def measure(pairs, operation, pattern, lists, options):
     near, far = ([[first + int(i) * block for i in ids] for first in layers] for ids in (order, order[::-1]))
     samples, verified = {pair.backend: [] for pair in pairs}, True
     for pair in pairs:
-        pair.near.prepare(operation, near, far, block, lists, pattern == "8B")
+        pair.near.prepare(operation, near, far, block, lists, blocks == 1)
         if differ := pair.verify(operation, near, far, block):
             print(f"{pair.backend}: {differ} of {blocks * options.layers} blocks differ", file=sys.stderr)
             verified = False
     for _ in range(options.samples):
         for pair in pairs:
             with alone(pair, pairs):
+                pair.far.watch(options.target == "polls")
                 samples[pair.backend].append(pair.near.run(options.seconds, options.pause * 1e-6))
+                pair.far.watch(False)
                 pair.far.drain()
     for pair in pairs:
         pair.near.release()
@@ -220,7 +243,7 @@ def report(tables, backends, devices, options):
     return {
         "format": "tcpx-report-1", "benchmark": "bench_nixl", "about": __doc__, "version": wheel.version(), "abi": "NIXL",
         "devices": devices,
-        "parameters": {name: str(getattr(options, name)) for name in ("memory", "gpus", "layers", "samples", "pause")},
+        "parameters": {name: str(getattr(options, name)) for name in ("memory", "gpus", "layers", "samples", "pause", "target")},
         "tables": [{"title": title, "row_heading": "pattern", "columns": columns, "rows": rows} for title, rows in tables.items()],
     }
 
@@ -252,6 +275,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.5, help="of a sample (default %(default)s)")
     parser.add_argument("--pause", type=float, default=0, metavar="US",
                         help="microseconds between two looks at a transfer: engines look once a step (default: none)")
+    parser.add_argument("--target", choices=("polls", "sleeps"), default="polls",
+                        help="polls: looks for notifications all the time, as that of nixlbench (default %(default)s)")
     parser.add_argument("--plugins", help="folder with libplugin_TCPX.so (default: where the wheel or NIXL_PLUGIN_DIR has it)")
     parser.add_argument("--json", metavar="FILE", help="write all numbers to this file")
     parser.add_argument("--end", nargs=5, help=argparse.SUPPRESS)

@@ -60,6 +60,42 @@ TEST_P(ProgressEngineTest, OneWhoHasTheLockFindsAllThatWasSubmittedBefore) {
   for (const OperationId id : ids) EXPECT_EQ(operations_.poll(id).status.code(), Code::kPeerGone);
 }
 
+// An application that looks again and again makes the turns, until it stops.
+TEST_P(ProgressEngineTest, RestsWhileTheApplicationLooks) {
+  const auto looks_until = [&](bool naps) {
+    return wait_until([&] {
+      for (int i = 0; naps && i < 20; ++i) EXPECT_FALSE(engine_.look());
+      if (naps) engine_.wake();  // when it sleeps again, it sees that it is looked for
+      return engine_.naps() == naps;
+    });
+  };
+  if (!GetParam()) {
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(engine_.look()) << "it makes progress only when it is asked to";
+    EXPECT_FALSE(engine_.naps());
+    return;
+  }
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(looks_until(true));
+    EXPECT_TRUE(looks_until(false));
+  }
+  EXPECT_TRUE(ends(submit()));
+}
+
+// The caller begins an operation in place of a thread that rests.
+TEST_P(ProgressEngineTest, AnOperationBeginsAtOnceWhileItRests) {
+  if (!GetParam()) GTEST_SKIP() << "only where there is a thread";
+  bool begun = false;
+  EXPECT_TRUE(wait_until([&] {
+    engine_.wake();
+    for (int i = 0; i < 20; ++i) (void)engine_.look();
+    const bool rests = engine_.naps();
+    const OperationId id = submit();
+    begun = rests && operations_.poll(id).state == OperationState::kFailed;
+    return begun || !ends(id);
+  }));
+  EXPECT_TRUE(begun);
+}
+
 TEST_P(ProgressEngineTest, ANotificationForNobodyIsDropped) {
   const auto face = std::make_shared<LinkFace>();
   engine_.notify(std::make_unique<Notification>(ConnId{1}, 1, NotifyMsg{}, face));

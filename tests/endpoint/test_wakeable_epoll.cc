@@ -21,6 +21,8 @@ class WakeableEpollTest : public ::testing::Test {
     return {tags.begin(), tags.end()};
   }
 
+  using Until = WakeableEpoll::Until;
+
   WakeableEpoll events_;
 };
 
@@ -36,19 +38,35 @@ TEST_F(WakeableEpollTest, TellsWhichSocketsAreReadable) {
 }
 
 TEST_F(WakeableEpollTest, DoesNotSleepWhenThereIsWork) {
-  events_.sleep(std::nullopt, [] { return true; });
+  events_.sleep(Until::kReadable, std::nullopt, [] { return true; });
 }
 
 TEST_F(WakeableEpollTest, ASocketEndsTheSleep) {
   Sockets sockets = unix_pair();
   events_.watch(sockets.a.get(), 1, true);
   write_raw(sockets.b.get(), pattern(1, 1));
-  events_.sleep(std::nullopt, [] { return false; });
+  events_.sleep(Until::kReadable, std::nullopt, [] { return false; });
+  EXPECT_EQ(readable(), std::vector<uint64_t>{1});
+}
+
+TEST_F(WakeableEpollTest, ASocketDoesNotEndASleepThatOnlyAWakeEnds) {
+  Sockets sockets = unix_pair();
+  events_.watch(sockets.a.get(), 1, true);
+  write_raw(sockets.b.get(), pattern(1, 1));
+  std::atomic<bool> slept{false};
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(slept);
+    while (!slept) events_.wake();
+  });
+  events_.sleep(Until::kWoken, std::nullopt, [] { return false; });
+  slept = true;
+  other.join();
   EXPECT_EQ(readable(), std::vector<uint64_t>{1});
 }
 
 TEST_F(WakeableEpollTest, SleepsNoLongerThanItIsTold) {
-  events_.sleep(std::chrono::milliseconds(1), [] { return false; });
+  events_.sleep(Until::kReadable, std::chrono::milliseconds(1), [] { return false; });
 }
 
 // Nobody is missed, however the two meet.
@@ -63,7 +81,7 @@ TEST_F(WakeableEpollTest, WhoeverWakesItIsHeard) {
     }
   });
   for (int i = 1; i <= kRounds; ++i) {
-    while (asked.load() != i) events_.sleep(std::nullopt, [&] { return asked.load() == i; });
+    while (asked.load() != i) events_.sleep(Until::kReadable, std::nullopt, [&] { return asked.load() == i; });
     asked.store(-i);
   }
   other.join();
