@@ -87,7 +87,7 @@ std::shared_ptr<Connection> ConnectionBook::add(LinkParts link, std::optional<Co
   auto connection = std::make_shared<Connection>();
   const std::string peer = link.peer_name;
   const int peer_gpu = link.peer.gpu_idx;
-  const std::string path = concat(parts_.endpoint.path, "; inline up to ", parts_.links.inline_bytes, " bytes",
+  const std::string path = concat(parts_.endpoint.path, "; inline up to ", link.inline_bytes, " bytes",
                                   link.local.empty() ? "" : "; ", link.local, path_of_gpus(link));
   {
     const ProgressEngine::Lock lock(parts_.engine);

@@ -125,7 +125,6 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
                         .host_copier = *copiers_.pulls,
                         .unmapper = unmapper_},
               .clock = Clock::steady(),
-              .inline_bytes = *config.inline_bytes,
               .peer_timeout = *config.peer_timeout},
       engine_(*parts_.memory, config_, operations_, [this](ConnId conn) { (void)connections_.forget(conn); }),
       connections_({.config = config_,

@@ -31,7 +31,6 @@ struct LinkShared {
   LaneParts lanes;
   PullParts pulls;
   const Clock& clock;
-  uint32_t inline_bytes = 0;
   Duration peer_timeout = std::chrono::seconds(30);  ///< longest silence of the peer's host
 };
 
@@ -97,6 +96,7 @@ struct LinkContext {
         peer(std::move(parts.peer)),
         place(std::move(parts.place)),
         host(std::move(parts.host)),
+        inline_bytes(parts.inline_bytes),
         eager(parts.eager),
         stream(std::move(parts.stream)),
         lanes(std::move(parts.send), std::move(parts.recv), shared.lanes, host.get(), shared.pulls, *stream, eager),
@@ -174,6 +174,7 @@ struct LinkContext {
   const EndpointIdentity peer;
   PeerMemory::Place place;               ///< what this link may hold for its peer
   const std::unique_ptr<HostPeer> host;  ///< used by the stream; null: the peer shares no memory with this end
+  const uint32_t inline_bytes;           ///< LinkParts::inline_bytes; the peer's is in `peer`
   const bool eager;                      ///< LinkParts::eager
   const std::unique_ptr<ControlStream> stream;
   Lanes lanes;

@@ -18,6 +18,8 @@ namespace tcpx {
 namespace {
 
 constexpr const char* kSetUp = "set up link";
+// Longest inline message within a host if an end has a GPU: GPUs copy longer ones faster by themselves (NVLink, PCIe).
+constexpr uint32_t kInlineBesideGpu = 16384;
 
 constexpr std::string_view role_of(bool connector) {
   return connector ? "connect" : "accept";
@@ -232,6 +234,10 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   TCPX_RETURN_IF_ERROR(opening_->hear(channel, connector_ ? identities.channels : identities.peer_channels, deadline_));
   TCPX_RETURN_IF_ERROR(meet(channel, identities.there));
   parts_.eager = identities.eager && parts_.host == nullptr;
+  parts_.inline_bytes = setup_.identity.inline_bytes;
+  if (parts_.host != nullptr && !(setup_.identity.gpu_bus.empty() && parts_.peer.gpu_bus.empty())) {
+    for (uint32_t* const bytes : {&parts_.inline_bytes, &parts_.peer.inline_bytes}) *bytes = std::min(*bytes, kInlineBesideGpu);
+  }
   const HandshakeWait wait{.deadline = deadline_, .peer = &channel, .stop = channel.stop()};
   auto opened = opening_->finish(
       wait,

@@ -56,6 +56,7 @@ struct LinkParts {
   CreditWindows::Size own_windows = CreditWindows::Size::kWhole, peers_windows = CreditWindows::Size::kWhole;  ///< at first
   std::unique_ptr<HostPeer> host;  ///< used by the stream; null unless both ends are on one host and share memory
   std::unique_ptr<ControlStream> stream;
+  uint32_t inline_bytes = 0;  ///< longest inline message that this end sends; the peer's is in `peer`
   /// The data sender decides the order of transfers, and may begin them before the receiver's Go (wire/messages.h).
   bool eager = false;
   std::unique_ptr<Pipeline> send;

@@ -37,7 +37,7 @@ void LocalOperations::submit(Operation& operation) {
 
 bool LocalOperations::are_lanes_ready(const Operation& operation) {
   const bool receives = is_target(operation.kind);
-  if (operation.bytes <= (receives ? link_.peer.inline_bytes : link_.shared.inline_bytes)) return true;
+  if (operation.bytes <= (receives ? link_.peer.inline_bytes : link_.inline_bytes)) return true;
   const Packing wanted = preferred_packing(operation.ranges, operation.bytes);
   return receives ? link_.lanes.is_ready_to_take(operation.ranges, wanted)
                   : link_.lanes.is_ready_to_offer(operation.ranges, wanted);
@@ -51,7 +51,7 @@ bool LocalOperations::start(LocalOperation& local) {
     book_.wait(local);
     return false;
   }
-  const bool is_short = operation.bytes <= link_.shared.inline_bytes;
+  const bool is_short = operation.bytes <= link_.inline_bytes;
   switch (operation.kind) {
     case OperationKind::kRecv:
       receiver_.post(local);

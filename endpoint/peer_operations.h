@@ -87,7 +87,7 @@ class PeerOperations {
   Status begin_long(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
   bool begin_held_up();
   void let_go_by(const WriteFrame& frame, const Charge& charge);
-  bool is_short(const ReadFrame& frame) const { return frame.bytes <= link_.shared.inline_bytes; }
+  bool is_short(const ReadFrame& frame) const { return frame.bytes <= link_.inline_bytes; }
 
   void end_copy(const Result<bool>& done);
   void queue(Copying copying, bool writes, std::span<const std::byte> data);

@@ -80,6 +80,27 @@ TEST_F(SameHostTest, TwoEndpointsOfOneProcessShareTheirMemory) {
   EXPECT_EQ(a->host->peer_alive(), 1u);
 }
 
+// Both ends say the same of each, whichever has a GPU.
+TEST_F(SameHostTest, BesideAGpuMessagesAreInlineUpToLess) {
+  constexpr uint32_t kMost = 65536, kBesideGpu = 16384, kFew = 100;
+  connector_.identity.inline_bytes = kMost;
+  const auto expect = [&](bool on_host, const char* gpu, const char* peers_gpu, uint32_t connectors) {
+    connector_.same_host = on_host;
+    connector_.identity.gpu_bus = gpu;
+    acceptor_.identity.gpu_bus = peers_gpu;
+    auto [a, b] = link();
+    ASSERT_TRUE(a.is_ok() && b.is_ok());
+    EXPECT_EQ(a->inline_bytes, connectors);
+    EXPECT_EQ(b->peer.inline_bytes, connectors);
+    EXPECT_EQ(b->inline_bytes, kFew) << "as it was set";
+    EXPECT_EQ(a->peer.inline_bytes, kFew);
+  };
+  expect(true, "", "", kMost);
+  expect(true, "0000:01:00.0", "", kBesideGpu);
+  expect(true, "", "0000:01:00.0", kBesideGpu);
+  expect(false, "0000:01:00.0", "0000:01:00.0", kMost);
+}
+
 TEST_F(SameHostTest, AnEndThatIsGoneCanNoLongerBeRead) {
   auto [a, b] = link();
   ASSERT_TRUE(a.is_ok() && b.is_ok());

@@ -123,7 +123,7 @@ class Transfers(unittest.TestCase):
             with agents.Log() as log, self.assertRaises(api.nixlBind.nixlBackendError):
                 wheel.agent(api, "refused", BACKEND, {part: "1"})
             self.assertIn(name, log.lines[0])
-        wanted = {"port_range": "", "timeout_ms": "30000", "inline_bytes": "16384", "unpack_blocks": ""}  # as they are
+        wanted = {"port_range": "", "timeout_ms": "30000", "inline_bytes": "65536", "unpack_blocks": ""}  # as they are
         wheel.agent(api, "with some", BACKEND, wanted)
 
     def test_within_one_agent(self):

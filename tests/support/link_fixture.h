@@ -76,6 +76,7 @@ class LinkTest : public ::testing::Test {
     LinkParts parts;
     parts.own_windows = parts.peers_windows = windows_;
     parts.eager = eager_;
+    parts.inline_bytes = kInline;
     if (peers_memory_ != nullptr) parts.place = peers_memory_->admit("10.0.0.1", true).value();
     parts.stream = std::make_unique<ControlStream>();
     if (shared_) {
@@ -99,8 +100,7 @@ class LinkTest : public ::testing::Test {
             .inbox = inbox_,
             .lanes = {.staging = *pool_, .device_copier = *bulk_copier_, .host_copier = *bulk_copier_},
             .pulls = {.memory = *machine_, .gpu_copier = *bulk_copier_, .host_copier = host_copier_, .unmapper = unmapper_},
-            .clock = clock_,
-            .inline_bytes = kInline},
+            .clock = clock_},
         kConn, std::move(parts), "test");
   }
 
