@@ -135,7 +135,7 @@ bool ProgressEngine::begin_here(ConnId conn) {
 }
 
 bool ProgressEngine::look() {
-  if (!config_.progress_thread) return false;
+  if (!config_.progress_thread || (spins() && !rests())) return false;
   const TimePoint now = Clock::steady().now();
   const Duration since = now.time_since_epoch() - looked_at_.exchange(now.time_since_epoch(), std::memory_order_relaxed);
   looks_in_a_row_.store(since <= kLookPause ? looks_in_a_row_.load(std::memory_order_relaxed) + 1 : 0, std::memory_order_relaxed);

@@ -108,10 +108,11 @@ class ProgressEngine {
   SubmissionQueue<Notification> notifications_;  // popped with the lock held; owns its items
   std::atomic<uint64_t> locks_{0};               // how often callers have taken the lock
   std::atomic<bool> stop_{false};
-  std::atomic<bool> rests_{false};  // the progress thread does, and looks after deadlines in time
-  std::atomic<bool> naps_{false};   // it leaves the sockets to callers who look
+  // A cache line that changes only when the progress thread falls asleep or wakes, because every look reads it.
+  alignas(64) std::atomic<bool> rests_{false};  // it does, and looks after deadlines in time
+  std::atomic<bool> naps_{false};               // it leaves the sockets to callers who look
   // Of callers' looks. Not exact if several threads look at once.
-  std::atomic<Duration> looked_at_{};  // since the clock's epoch
+  alignas(64) std::atomic<Duration> looked_at_{};  // since the clock's epoch
   std::atomic<uint32_t> looks_in_a_row_{0};
   // Cache lines of its own, because every submitter reads it while the members above change in every turn.
   alignas(64) WakeableEpoll events_;
