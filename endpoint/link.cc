@@ -95,10 +95,15 @@ void Link::fail_if_broken() {
   if (!context_.broken.is_ok()) fail(context_.broken);
 }
 
+bool Link::needs_turns() const {
+  return needs_polling() || (!closed() && !context_.lanes.rests(context_.now));
+}
+
 bool Link::needs_polling() const {
   if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
-  return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || peer_.waits() ||
-         !context_.notifications.empty() || (context_.stream->backlog() > 0 && !context_.stream->is_shared());
+  return context_.stage != LinkStage::kOpen || peer_closing_ || !context_.lanes.is_told(context_.now) || local_.copying() ||
+         !peer_.quiet() || local_.waits() || peer_.waits() || !context_.notifications.empty() ||
+         (context_.stream->backlog() > 0 && !context_.stream->is_shared());
 }
 
 bool Link::prepare_sleep() {
@@ -207,11 +212,6 @@ void Link::end_all() {
 // No job and no copy is under way.
 bool Link::quiet() const {
   return context_.lanes.idle() && !local_.copying() && peer_.quiet();
-}
-
-// Quiet, or waiting only for other links or for a stalled peer.
-bool Link::rests() const {
-  return context_.lanes.rests(context_.now) && !local_.copying() && peer_.quiet();
 }
 
 void Link::advance_state() {

@@ -56,7 +56,9 @@ class Link final : private ControlSink {
   /// Moves everything along. @return true when something advanced
   /// @param readable the control connection has something to read
   bool progress(bool readable);
-  /// True when something is under way that no event of the control connection will announce.
+  /// True when something is under way that can go on without an event of the control connection.
+  bool needs_turns() const;
+  /// True when nothing will announce that it can.
   bool needs_polling() const;
   /// True while the control connection is read, so that its events matter.
   bool reads() const { return !context_.has_failed(); }
@@ -113,7 +115,6 @@ class Link final : private ControlSink {
   void end_late();
   void end_all();
   bool quiet() const;
-  bool rests() const;
   void advance_state();
 
   const std::string peer_host_, peer_name_, path_;

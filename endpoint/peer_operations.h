@@ -82,7 +82,7 @@ class PeerOperations {
   Status begin(const WriteFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
   Status begin(const WriteDataFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
   Status begin(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
-  /// Of the answer to a long read.
+  /// The packing of the answer to a long read.
   Packing packing_of(const ReadFrame& frame, std::span<const HeldRange> ranges) const;
   Status begin_long(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge);
   bool begin_held_up();

@@ -57,7 +57,7 @@ void ProgressEngine::run() {
   Backoff backoff(cores_);
   TimePoint busy_until = Clock::steady().now();
   while (!stop_) {
-    bool advanced = false, polls = false, much = false, alone = false;
+    bool advanced = false, polls = false, much = false, looks = false, alone = false;
     uint64_t locks = 0;
     {
       const FairLock lock(mutex_);
@@ -66,6 +66,7 @@ void ProgressEngine::run() {
       advanced = try_turn();
       polls = !advanced && links_.needs_polling();
       much = polls && links_.chunks_in_flight() >= Backoff::kMuchUnderWay;
+      looks = operations_.outstanding() > 0 || links_.needs_turns();
       alone = links_.empty();
     }
     const TimePoint now = Clock::steady().now();
@@ -86,7 +87,7 @@ void ProgressEngine::run() {
       nap(locks);
     } else if (now >= busy_until) {
       std::optional<Duration> longest;  // for ever, if there is no link to look at
-      if (!alone) longest = operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
+      if (!alone) longest = looks ? ServedLinks::kLookEvery : kLookWhenIdle;
       sleep(longest, locks);
       const TimePoint woken = Clock::steady().now();
       busy_until = woken + spin.at(woken);

@@ -57,8 +57,9 @@ class ProgressEngine {
 
   /// Begins the only operation on this thread if the progress thread rests, which is faster than waking it.
   void submit(Operation& operation) TCPX_EXCLUDES(mutex_) {
-    submitted_.push(operation);
-    if (!rests() || operations_.outstanding() > 1 || !begin_here(operation.conn)) events_.wake();
+    const ConnId conn = operation.conn;
+    submitted_.push(operation);  // it may have ended by now
+    if (!rests() || operations_.outstanding() > 1 || !begin_here(conn)) events_.wake();
   }
   /// Call when the application has looked for an end or a notification that has not come. Makes a turn in place of a progress thread that
   /// rests; as long as the application looks again and again, that goes on resting. @return true when something advanced
@@ -76,6 +77,10 @@ class ProgressEngine {
   void notify(std::unique_ptr<Notification> notification) TCPX_EXCLUDES(mutex_);
   /// Ends a sleep of the thread, after something has changed.
   void wake() { events_.wake(); }
+  /// Ends a sleep of the thread because of something for which callers who look would find their turn, too.
+  void tell() {
+    if (!naps()) events_.wake();
+  }
   /// Makes one turn. @return true when something advanced
   bool progress() TCPX_EXCLUDES(mutex_);
   /// Call in a loop that waits: makes progress if there is no progress thread.
@@ -111,7 +116,7 @@ class ProgressEngine {
   // A cache line that changes only when the progress thread falls asleep or wakes, because every look reads it.
   alignas(64) std::atomic<bool> rests_{false};  // it does, and looks after deadlines in time
   std::atomic<bool> naps_{false};               // it leaves the sockets to callers who look
-  // Of callers' looks. Not exact if several threads look at once.
+  // How callers look. Not exact if several threads look at once.
   alignas(64) std::atomic<Duration> looked_at_{};  // since the clock's epoch
   std::atomic<uint32_t> looks_in_a_row_{0};
   // Cache lines of its own, because every submitter reads it while the members above change in every turn.

@@ -131,7 +131,7 @@ bool ServedLinks::turn() {
   bool advanced = false;
   for (auto& entry : links_) {
     Served& served = entry.second;
-    if (!look && !cancels && !served.readable && !served.has_work && !served.link->has_arrived() && !served.link->needs_polling())
+    if (!look && !cancels && !served.readable && !served.has_work && !served.link->has_arrived() && !served.link->needs_turns())
       continue;
     attend(*served.link, [&] {
       if (cancels) served.link->take_cancel_requests();
@@ -229,6 +229,10 @@ void ServedLinks::look_after() {
     if (gone && by_itself) forget_(entry->first);
     entry = gone ? links_.erase(entry) : std::next(entry);
   }
+}
+
+bool ServedLinks::needs_turns() const {
+  return std::any_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second.link->needs_turns(); });
 }
 
 bool ServedLinks::needs_polling() const {

@@ -58,7 +58,8 @@ class ServedLinks {
   /// Serves the links that have something to do. @return true when something advanced
   bool turn();
   void progress(ConnId conn);
-  /// True when something is under way that no event will announce.
+  /// As in Link, for any of them.
+  bool needs_turns() const;
   bool needs_polling() const;
   uint64_t chunks_in_flight() const;
   /// Makes whatever comes end a sleep on the events. @return true when something has come already

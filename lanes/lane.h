@@ -97,6 +97,8 @@ class Lane {
   virtual bool has_work() const { return !idle(); }
   /// True when nothing here can advance until other connections have had their turn, or until the peer wakes this end.
   virtual bool rests(TimePoint /*now*/) const { return !has_work(); }
+  /// True when the thread that makes progress is woken as soon as this lane can advance.
+  virtual bool is_told() const { return false; }
   /// Of a failed lane: it touches no memory any more.
   virtual bool closed() const { return idle(); }
   /// True when a job that the peer started uses the region.

@@ -152,6 +152,10 @@ bool Lanes::rests(TimePoint now) const {
   return std::all_of(all_.begin(), all_.end(), [now](const Lane* lane) { return lane->rests(now); });
 }
 
+bool Lanes::is_told(TimePoint now) const {
+  return std::all_of(all_.begin(), all_.end(), [now](const Lane* lane) { return lane->rests(now) || lane->is_told(); });
+}
+
 bool Lanes::closed() const {
   return std::all_of(all_.begin(), all_.end(), [](const Lane* lane) { return lane->closed(); });
 }

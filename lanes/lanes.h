@@ -86,6 +86,8 @@ class Lanes {
   // As in Lane, for all lanes together.
   bool idle() const;
   bool rests(TimePoint now) const;
+  /// True when each lane rests or is told.
+  bool is_told(TimePoint now) const;
   bool closed() const;
   void fail(const Status& reason);
   void abandon();

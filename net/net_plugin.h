@@ -25,6 +25,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -154,6 +155,12 @@ class NetPlugin {
   virtual Result<std::optional<Request>> try_recv(RecvComm comm, void* data, size_t bytes, int tag, MemoryHandle handle) = 0;
   /// `done` is true once, when the request has just finished.
   virtual Result<Completion> test(Request request) = 0;
+
+  /// Asks the plugin to call `told`, on a thread of its own, whenever the answer of `test` for the oldest request of a comm may have
+  /// changed, failures included. `told` must not wait, and may be called until the comm is closed. Call before the first post.
+  /// @return false: it does not tell, so ask `test` again and again
+  virtual bool tell_changes([[maybe_unused]] SendComm comm, [[maybe_unused]] std::function<void()> told) { return false; }
+  virtual bool tell_changes([[maybe_unused]] RecvComm comm, [[maybe_unused]] std::function<void()> told) { return false; }
 
   /// Only after `test` returned true for this receive, before `consumed` and before the comm's next post. kProtocol when the
   /// plugin's private request layout is not a known one, or when a plugin of type HOST reported no size.

@@ -4,6 +4,7 @@
 
 #include <climits>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -170,6 +171,14 @@ class TableAdapter final : public NetPlugin {
     return optional<RecvComm>(accepted);
   }
 
+  // The software plugin of another library may be of another version.
+  bool tell_changes(SendComm comm, std::function<void()> told) override {
+    return is_embedded() && soft::tell_changes(raw(comm), std::move(told));
+  }
+  bool tell_changes(RecvComm comm, std::function<void()> told) override {
+    return is_embedded() && soft::tell_changes(raw(comm), std::move(told));
+  }
+
   std::string nic_of(SendComm comm) override { return nic_of(raw(comm)); }
   std::string nic_of(RecvComm comm) override { return nic_of(raw(comm)); }
 
@@ -310,6 +319,8 @@ class TableAdapter final : public NetPlugin {
     return Status(Code::kInvalidArgument, operation,
                   concat(bytes, " bytes, but version ", Table::kVersion, " takes at most ", most));
   }
+
+  bool is_embedded() const { return soft_ && table_.isend == soft::net_table().isend; }
 
   /// Only the software plugin takes the comm for a memory handle.
   std::string nic_of(void* comm) const {

@@ -18,6 +18,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -125,6 +126,13 @@ class Channel {
     std::span<const ChunkEnd> finished;  ///< valid until the next call
   };
   Progress progress();
+  /// Asks the plugin to call `told` when `progress` may have something to do (NetPlugin::tell_changes). Call before the first post.
+  void tell_changes(std::function<void()> told) { told_ = comm_.tell_changes(std::move(told)); }
+  /// True if the plugin, or another channel that advances, ends the wait for whatever this one waits for.
+  bool is_told() const {
+    const bool unpacks = fifo_.count(ChunkState::kArrived) + fifo_.count(ChunkState::kUnpacking) > 0;
+    return told_ && state_ == State::kOpen && !unpacks && !had_refused_ && !waits_after_peer_gone();
+  }
 
   /// Ends the channel with `reason`, for reasons of its owner. Has no effect when the channel has failed already.
   void fail(Status reason);
@@ -201,6 +209,7 @@ class Channel {
   std::optional<UnpackTicket> newest_done_;  // tickets end in order, so those up to this one need no further test
 
   State state_ = State::kOpen;
+  bool told_ = false;  // by the plugin
   Status status_;
   bool abandoned_ = false;
   TimePoint now_;           // time of the current call

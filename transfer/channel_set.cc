@@ -63,6 +63,14 @@ uint64_t ChannelSet::in_flight() const {
   return sum;
 }
 
+void ChannelSet::tell_changes(const std::function<void()>& told) {
+  for (const auto& member : members_) member->channel.tell_changes(told);
+}
+
+bool ChannelSet::is_told() const {
+  return std::all_of(members_.begin(), members_.end(), [](const auto& member) { return member->channel.is_told(); });
+}
+
 bool ChannelSet::is_behind() const {
   return std::all_of(members_.begin(), members_.end(), [](const auto& member) { return member->channel.is_behind(); });
 }

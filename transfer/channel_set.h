@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,6 +54,9 @@ class ChannelSet {
   /// Number of channels that have not failed.
   size_t open() const;
   uint64_t in_flight() const;
+  void tell_changes(const std::function<void()>& told);
+  /// True when Channel::is_told holds for every channel.
+  bool is_told() const;
   /// True when Channel::is_behind holds for every channel.
   bool is_behind() const;
   bool all_closed() const;

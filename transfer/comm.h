@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "net/net_plugin.h"
@@ -35,6 +37,11 @@ class Comm {
   /// Deregisters everything that is registered with the comm, which must be open. @return the first error
   Status deregister_all();
 
+  /// NetPlugin::tell_changes for this comm.
+  bool tell_changes(std::function<void()> told) {
+    return direction_ == Direction::kSend ? plugin_->tell_changes(send_comm(), std::move(told))
+                                          : plugin_->tell_changes(recv_comm(), std::move(told));
+  }
   /// Posts one send or receive of `bytes` bytes at `data`. @return nullopt: not now
   Result<std::optional<Request>> try_post(std::byte* data, size_t bytes, int tag, MemoryHandle handle);
   /// Gives a receive back to the plugin.

@@ -117,6 +117,10 @@ class Pipeline final : public PeerMessageSink {
   uint64_t pending() const { return transfers_.pending(); }
   /// Number of requests that the plugin holds for this pipeline.
   uint64_t in_flight() const { return channels_.in_flight(); }
+  /// As Channel::tell_changes, for all channels.
+  void tell_changes(const std::function<void()>& told) { channels_.tell_changes(told); }
+  /// True if the plugin, the peer's messages or another pipeline end the wait for whatever this one waits for.
+  bool is_told() const { return status_.is_ok() && channels_.is_told(); }
   /// True when nothing can advance before other pipelines that share the budget have had their turn.
   bool is_behind() const { return status_.is_ok() && channels_.is_behind(); }
   /// Most requests that the plugin can hold for this pipeline.

@@ -17,7 +17,9 @@ NetLane::NetLane(std::unique_ptr<Pipeline> connection, const LaneParts& parts)
     : Lane(Way::kNetwork, connection->direction() == Direction::kRecv),
       connection_(std::move(connection)),
       memory_(*connection_, parts, receives()),
-      device_copier_(parts.device_copier) {}
+      device_copier_(parts.device_copier) {
+  if (parts.told) connection_->tell_changes(parts.told);
+}
 
 NetLane::~NetLane() {
   // The staging buffers may go only when neither network nor GPU touches them any more.
@@ -81,6 +83,14 @@ bool NetLane::rests(TimePoint /*now*/) const {
   if (idle()) return true;
   const bool can_cut = next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers;
   return !receives() && !can_cut && next_submit_ == parcels_.size() && ended_.empty() && connection_->is_behind();
+}
+
+// Not while the GPU copies, which nobody tells. A staging buffer that is made wakes the thread, too.
+bool NetLane::is_told() const {
+  const auto copies = [](const Parcel& parcel) {
+    return parcel.of != nullptr && parcel.state != ParcelState::kReady && parcel.state != ParcelState::kSubmitted;
+  };
+  return ended_.empty() && connection_->is_told() && std::none_of(parcels_.begin(), parcels_.end(), copies);
 }
 
 // Cuts jobs into parcels, in order, while there is room.

@@ -67,6 +67,7 @@ class NetLane final : public Lane {
   /// Also when the peer has ended the pipeline, which the link must learn.
   bool has_work() const override { return !idle() || !status().is_ok(); }
   bool rests(TimePoint now) const override;
+  bool is_told() const override;
   bool closed() const override { return idle() && connection_->in_flight() == 0; }
   bool serves(MemoryId region) const override;
   void forget(MemoryId region) override { memory_.forget(region); }
@@ -124,11 +125,11 @@ class NetLane final : public Lane {
   SegmentCopier& device_copier_;
   std::deque<std::unique_ptr<Queued>> jobs_;  // in order; parcels are cut from the front
   std::deque<Awaited> awaited_;
-  uint64_t bytes_ = 0;          // of jobs_
-  size_t next_cut_ = 0;         // index into jobs_ of the first job not cut to its end
-  std::deque<Parcel> parcels_;  // in order of submission
-  size_t next_submit_ = 0;      // index into parcels_ of the first parcel not submitted
-  std::vector<CopySegment> segments_;              // reused
+  uint64_t bytes_ = 0;                 // of jobs_
+  size_t next_cut_ = 0;                // index into jobs_ of the first job not cut to its end
+  std::deque<Parcel> parcels_;         // in order of submission
+  size_t next_submit_ = 0;             // index into parcels_ of the first parcel not submitted
+  std::vector<CopySegment> segments_;  // reused
 };
 
 }  // namespace tcpx

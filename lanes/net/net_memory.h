@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,7 +36,8 @@ struct LaneParts {
   StagingBuffers& staging;  ///< its buffers have kStagingBytes
   SegmentCopier& device_copier;
   SegmentCopier& host_copier;
-  bool steered = false;  ///< NetPlugin::steers_flows
+  bool steered = false;             ///< NetPlugin::steers_flows
+  std::function<void()> told = {};  ///< wakes the thread that makes progress, from any thread; empty: that one never sleeps
 };
 
 /// Staging slots for one kind of memory.

@@ -106,6 +106,7 @@ void SoftComm::set_failure(const Status& why) {
   const Code code = why.code() == Code::kProtocol ? Code::kPeerGone : why.code();
   failure_ = Status(code, concat(direction, peer_), why.to_string(), why.domain(), why.native());
   has_failed_.store(true);
+  tell();
   log(LogLevel::kDebug, "tcpx-soft: ", failure_.to_string());
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -103,6 +104,12 @@ class SoftComm : public Object, public ControlSocket::Owner {
   /// After it returns nothing touches the memory. A comm with an unfinished request on it fails with kSystem.
   Status deregister_region(SoftRegion* region) TCPX_EXCLUDES(mutex_);
 
+  /// NetPlugin::tell_changes
+  void tell_changes(std::function<void()> told) {
+    kept_told_ = std::make_unique<const std::function<void()>>(std::move(told));
+    told_.store(kept_told_.get(), std::memory_order_release);
+  }
+
   /// ConnectedSockets::nic
   const std::string& nic() const { return nic_; }
 
@@ -127,6 +134,10 @@ class SoftComm : public Object, public ControlSocket::Owner {
   /// Allocates what a region of GPU memory needs before its first use, outside the data path.
   virtual Status prepare_region(const SoftRegion&) { return Status::ok(); }
 
+  /// Call when `test` may answer otherwise than before.
+  void tell() const {
+    if (const auto* const told = told_.load(std::memory_order_acquire); told != nullptr) (*told)();
+  }
   bool failed() const TCPX_REQUIRES(mutex_) { return !failure_.is_ok(); }
   /// The same without the lock, possibly slightly stale.
   bool has_failed() const { return has_failed_.load(); }
@@ -155,6 +166,8 @@ class SoftComm : public Object, public ControlSocket::Owner {
   ControlSocket control_;
 
  private:
+  std::unique_ptr<const std::function<void()>> kept_told_;
+  std::atomic<const std::function<void()>*> told_{nullptr};  // for the I/O threads
   Status failure_ TCPX_GUARDED_BY(mutex_);
   std::atomic<bool> has_failed_{false};
   bool failure_logged_ TCPX_GUARDED_BY(mutex_) = false;

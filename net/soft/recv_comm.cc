@@ -194,13 +194,18 @@ void SoftRecvComm::locate(const ChunkHeader& header, const Message& target, std:
 }
 
 void SoftRecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
-  MutexLock lock(mutex_);
-  Message& target = message(header.sequence);
-  if (--target.missing_chunks > 0) return;
-  abi::TcpxRequest& request = requests_[header.sequence % kRequests];
-  request.size = landing == Landing::kDiscard ? 0 : static_cast<int32_t>(target.total);
-  queue_.publish(header.sequence, target.pages, target.total, request);
-  ++news_;
+  bool is_oldest = false;
+  {
+    MutexLock lock(mutex_);
+    Message& target = message(header.sequence);
+    if (--target.missing_chunks > 0) return;
+    abi::TcpxRequest& request = requests_[header.sequence % kRequests];
+    request.size = landing == Landing::kDiscard ? 0 : static_cast<int32_t>(target.total);
+    queue_.publish(header.sequence, target.pages, target.total, request);
+    ++news_;
+    is_oldest = header.sequence == reported_;
+  }
+  if (is_oldest) tell();
 }
 
 void SoftRecvComm::socket_ended(const Status& why) {
@@ -208,6 +213,7 @@ void SoftRecvComm::socket_ended(const Status& why) {
   if (first_end_.is_ok()) first_end_ = why;
   be_patient_again();
   ++news_;
+  tell();
 }
 
 void SoftRecvComm::be_patient_again() {

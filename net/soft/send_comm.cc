@@ -180,7 +180,7 @@ bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
 }
 
 void SoftSendComm::chunk_sent(uint64_t sequence) {
-  unsent_chunks_[sequence % kRequests].fetch_sub(1, std::memory_order_release);
+  if (unsent_chunks_[sequence % kRequests].fetch_sub(1, std::memory_order_release) == 1) tell();
 }
 
 void SoftSendComm::fail(const Status& why) {

@@ -79,6 +79,16 @@ SoftComm* comm_of(const abi::TcpxRequest* request) {
   return comm != nullptr && comm->owns(request) ? comm : nullptr;
 }
 
+}  // namespace
+
+bool tell_changes(void* comm, std::function<void()> told) {
+  SoftComm* const known = comm_cast(comm);
+  if (known != nullptr) known->tell_changes(std::move(told));
+  return known != nullptr;
+}
+
+namespace {
+
 int soft_init(abi::NcclLogger) {
   return guarded("init", [] { return to_result_logged(SoftPlugin::instance().init()); });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "net/abi/nccl_net_v7.h"
 
@@ -11,6 +12,9 @@ namespace tcpx::soft {
 const abi::NetTable_v7& net_table();
 
 inline constexpr char kPluginName[] = "tcpx-soft";
+
+/// NetPlugin::tell_changes. @return false: not an open comm of this library
+bool tell_changes(void* comm, std::function<void()> told);
 
 /// Requests that a comm takes at once. Several sockets of a connection bring its messages out of order, so one that has lost a packet
 /// stops the others when these are used up: 128 of 256 KiB are what 1 Gbit/s brings in a quarter of a second. Receives of CUDA memory have kQueueDepth,

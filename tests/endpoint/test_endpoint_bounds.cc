@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "wire/credit_windows.h"
 #include "endpoint/notify_inbox.h"
 #include "tests/support/child_process.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/hostile_peer.h"
 #include "tests/support/process_state.h"
 #include "tests/support/units.h"
+#include "wire/credit_windows.h"
 
 namespace tcpx::testing {
 namespace {
@@ -96,10 +96,11 @@ TEST(EndpointBounds, B9_ServedReadsOfManyRangesAreBounded) {
   Victim victim;
   Memory memory(*victim.endpoint, kBulkBytes);
   const RemoteSlot slot = victim.endpoint->advertise(victim.conn, memory.whole()).value();
+  constexpr size_t kEach = kMaxInlineBytes / kMaxWireRanges + 1;  // in all more than is answered inline
   OperationPayload payload;
-  for (size_t i = 0; i < kMaxWireRanges; ++i) payload.ranges.push_back({slot.id, i, 2});
+  for (size_t i = 0; i < kMaxWireRanges; ++i) payload.ranges.push_back({slot.id, i, kEach});
   victim.says_until_the_end(
-      500, [&](uint64_t i) { victim.peer->say(FrameType::kRead, i, 0, 2 * kMaxWireRanges, Packing::kWhole, &payload); });
+      500, [&](uint64_t i) { victim.peer->say(FrameType::kRead, i, 0, kEach * kMaxWireRanges, Packing::kWhole, &payload); });
 }
 
 // Sends that were given up before they were announced have no part of a window.

@@ -59,6 +59,7 @@ class FakeNetPlugin : public NetPlugin {
     std::optional<MessageCut> cut = {};  ///< its answer to message_cut
     bool steers = false;                 ///< its answer to steers_flows
     uint32_t queue_depth = kQueueDepth;  ///< its answer to queue_depth
+    bool tells = false;                  ///< its answer to tell_changes, though it never does
     int devices = 1;                     ///< "fake0", "fake1", ...
   };
   FakeNetPlugin() : FakeNetPlugin(Options{}) {}
@@ -98,6 +99,8 @@ class FakeNetPlugin : public NetPlugin {
   std::optional<MessageCut> message_cut() const override { return options_.cut; }
   bool steers_flows() const override { return options_.steers; }
   uint32_t queue_depth() const override { return options_.queue_depth; }
+  bool tell_changes(SendComm, std::function<void()>) override { return options_.tells; }
+  bool tell_changes(RecvComm, std::function<void()>) override { return options_.tells; }
   Result<int> device_count() override { return options_.devices; }
   Result<DeviceProperties> properties(int dev) override;
   Result<ListenComm> listen(int dev, Handle& handle) override;

@@ -76,6 +76,50 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
 }
 
 // Small transfers over several channels, of which the receiver takes none for a while.
+// Nobody asks the software plugin meanwhile: it tells.
+TEST_F(LinkSetupTest, APipelineIsToldWhenItCanGoOn) {
+  for (const char* const line : {"tcpx-soft: ", "channel gives up"}) allow_log(line);
+  connector_.devices = acceptor_.devices = {0};
+  auto [a, b] = link();
+  ASSERT_TRUE(a.is_ok() && b.is_ok());
+  std::atomic<uint64_t> told{0};
+  const auto tell = [&told] { ++told; };
+  a->send->tell_changes(tell);
+  b->recv->tell_changes(tell);
+  constexpr size_t kBytes = (5u << 20) + 1;
+  MemoryOps& memory = *endpoint_->memory;
+  const MemoryBuffer source = memory.allocate_mapped(0, kBytes).value(), target = memory.allocate_mapped(0, kBytes).value();
+  fill_pattern({source.host(), kBytes}, 1);
+  const auto from = a->send->register_memory(source.host(), kBytes, MemoryType::kHost).value();
+  const auto into = b->recv->register_memory(target.host(), kBytes, MemoryType::kHost).value();
+  for (int i = 0; i < 20; ++i) {
+    (void)b->recv->submit({.memory = into, .bytes = kBytes}).value();
+    (void)a->send->submit({.memory = from, .bytes = kBytes}).value();
+  }
+  while (true) {
+    const uint64_t seen = told;
+    while (a->send->progress() || b->recv->progress()) {
+    }
+    if (a->send->pending() + b->recv->pending() == 0) break;
+    ASSERT_TRUE(a->send->is_told() && b->recv->is_told());
+    ASSERT_TRUE(wait_until([&] { return told != seen; }));
+  }
+  EXPECT_TRUE(std::equal(source.host(), source.host() + kBytes, target.host()));
+  EXPECT_GT(told, 0u);
+
+  (void)b->recv->submit({.memory = into, .bytes = kBytes}).value();
+  while (b->recv->progress()) {
+  }
+  const uint64_t before = told;
+  a = Status(Code::kCancelled, "test", "gone");
+  EXPECT_TRUE(wait_until([&] { return told != before; })) << "an end that is gone is told, too";
+  EXPECT_TRUE(wait_until([&] {
+    b->recv->progress();
+    return !b->recv->status().is_ok();
+  }));
+  EXPECT_FALSE(b->recv->is_told()) << "its comms are closed while it is asked";
+}
+
 TEST_F(LinkSetupTest, ASenderRunsAheadOfItsReceiverSoFarAndNoFurther) {
   connector_.max_transfers = acceptor_.max_transfers = 4 * kMaxPlacedChunks;
   auto [connected, accepted] = link();

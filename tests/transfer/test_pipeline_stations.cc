@@ -29,6 +29,37 @@ TEST(PipelineStations, MovesTransfersOfEverySizeAroundTheChunk) {
   }
 }
 
+// The plugin tells. Nobody tells that a copy has ended, or that the plugin takes a request now.
+TEST(PipelineStations, IsToldUnlessItWaitsForACopyOrIsPutOff) {
+  PipelinePair silent;
+  silent.send->tell_changes([] {});
+  EXPECT_FALSE(silent.send->is_told());
+
+  PipelinePairOptions options;
+  options.fake.tells = true;
+  PipelinePair p(options);
+  for (Pipeline* const end : {p.send.get(), p.recv.get()}) end->tell_changes([] {});
+  p.unpacker.queries_needed = 3;
+  p.fake.answer_not_yet(Call::kSend, 2);
+  const TransferId sent = p.submit_send(0, 10), got = p.submit_recv(0, 10);
+  bool was_put_off = false, has_copied = false;
+  while (p.send->pending() + p.recv->pending() > 0) {
+    p.progress();
+    const bool copies = p.unpacker.in_flight() > 0;
+    has_copied |= copies;
+    EXPECT_EQ(p.recv->is_told(), !copies);
+    if (p.send->pending() > 0 && p.send->in_flight() == 0) {
+      was_put_off = true;
+      EXPECT_FALSE(p.send->is_told());
+    }
+  }
+  EXPECT_TRUE(was_put_off && has_copied);
+  EXPECT_TRUE(p.send->is_told() && p.recv->is_told());
+  expect_clean_success(p, sent, got, 0, 10);
+  p.recv->cancel(Status(Code::kCancelled, "test", "enough"));
+  EXPECT_FALSE(p.recv->is_told()) << "its end is not told";
+}
+
 TEST(PipelineStations, PollHasFourAnswers) {
   testing::allow_log("sent");
   PipelinePair p;
