@@ -61,18 +61,17 @@ Result<std::shared_ptr<Connection>> ConnectionBook::find(ConnId conn) const {
 
 LinkSetup ConnectionBook::link_setup(const EndpointIdentity& identity, const std::atomic<bool>* gives_way) {
   const EndpointParts& endpoint = parts_.endpoint;
-  return {
-      .plugin = *endpoint.plugin,
-      .devices = endpoint.devices,
-      .receiver = {.unpacker = endpoint.unpacker.get(), .memory = endpoint.memory.get(), .lane = endpoint.lane.get()},
-      .settings = endpoint.settings,
-      .max_transfers = kMaxLaneTransfers,
-      .budget = &parts_.budget,
-      .peers = &parts_.peers,
-      .identity = identity,
-      .same_host = parts_.config.same_host,
-      .reads_peer = endpoint.reads_peers,
-      .gives_way = gives_way};
+  return {.plugin = *endpoint.plugin,
+          .devices = endpoint.devices,
+          .receiver = {.unpacker = endpoint.unpacker.get(), .memory = endpoint.memory.get(), .lane = endpoint.lane.get()},
+          .settings = endpoint.settings,
+          .max_transfers = kMaxLaneTransfers,
+          .budget = &parts_.budget,
+          .peers = &parts_.peers,
+          .identity = identity,
+          .same_host = parts_.config.same_host,
+          .reads_peer = endpoint.reads_peers,
+          .gives_way = gives_way};
 }
 
 std::string ConnectionBook::path_of_gpus(const LinkParts& link) const {

@@ -225,7 +225,8 @@ Status DataReceiver::take_begun(const ReadyFrame& frame) {
     return Status::ok();
   }
   LocalOperation* const found = book_.find(frame.operation);
-  if (found == nullptr || found->kind() != OperationKind::kRead || found->phase() != Phase::kOffered || found->operation->bytes == 0)
+  if (found == nullptr || found->kind() != OperationKind::kRead || found->phase() != Phase::kOffered ||
+      found->operation->bytes == 0)
     return unexpected(frame, "not asked for");
   LocalOperation& local = *found;
   if (frame.packing != local.packing && frame.packing != Packing::kPacked)
@@ -234,7 +235,8 @@ Status DataReceiver::take_begun(const ReadyFrame& frame) {
   const auto prepared = link_.lanes.prepare_recv(ranges, frame.packing);
   if (!prepared.is_ok() || *prepared != frame.packing) {
     link_.let_go_by(frame.operation, local.operation->bytes, frame.packing, lengths_of(ranges), {});
-    book_.finish(local, prepared.is_ok() ? Status(Code::kExhausted, "read", "its memory cannot be registered") : prepared.status());
+    book_.finish(local,
+                 prepared.is_ok() ? Status(Code::kExhausted, "read", "its memory cannot be registered") : prepared.status());
     return Status::ok();
   }
   start_moving(local, frame.packing, [this](auto job) { link_.lanes.receive_begun(std::move(job)); });

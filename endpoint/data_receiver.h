@@ -71,7 +71,7 @@ class DataReceiver {
   LinkContext& link_;
   OperationBook& book_;
   SendMatching matching_;
-  CopyQueue<uint64_t> copies_;                                            // in kWriteIn, by operation
+  CopyQueue<uint64_t> copies_;                                // in kWriteIn, by operation
   std::unordered_map<uint64_t, GivenUpRead> given_up_reads_;  // eager link: until the peer has answered
   uint64_t given_up_cost_ = 0;
 };

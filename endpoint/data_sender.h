@@ -48,9 +48,9 @@ class DataSender {
 
   LinkContext& link_;
   OperationBook& book_;
-  CopyQueue<uint64_t> copies_;     // in kReadOut, by operation
-  std::vector<uint64_t> leaving_;  // in kLeaving
-  std::vector<std::byte> room_;    // reused
+  CopyQueue<uint64_t> copies_;              // in kReadOut, by operation
+  std::vector<uint64_t> leaving_;           // in kLeaving
+  std::vector<std::byte> room_;             // reused
   std::map<uint64_t, PostedFrame> posted_;  // by sequence: receives that no send of this end has met yet
 };
 

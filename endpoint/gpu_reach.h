@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "base/memory_ops.h"
-#include "base/mutex.h"
 #include "base/memory_registry.h"
+#include "base/mutex.h"
 
 namespace tcpx {
 

@@ -96,13 +96,17 @@ void Link::fail_if_broken() {
 }
 
 bool Link::needs_turns() const {
-  return needs_polling() || (!closed() && !context_.lanes.rests(context_.now));
+  return (!closed() && !context_.lanes.rests(context_.now)) || waits_outside_lanes();
 }
 
 bool Link::needs_polling() const {
-  if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
-  return context_.stage != LinkStage::kOpen || peer_closing_ || !context_.lanes.is_told(context_.now) || local_.copying() ||
-         !peer_.quiet() || local_.waits() || peer_.waits() || !context_.notifications.empty() ||
+  return (!closed() && !context_.lanes.is_told(context_.now)) || waits_outside_lanes();
+}
+
+bool Link::waits_outside_lanes() const {
+  if (!context_.notifications.empty() || local_.copying() || local_.waits()) return true;
+  if (closed()) return false;
+  return context_.stage != LinkStage::kOpen || peer_closing_ || !peer_.quiet() || peer_.waits() ||
          (context_.stream->backlog() > 0 && !context_.stream->is_shared());
 }
 

@@ -115,6 +115,7 @@ class Link final : private ControlSink {
   void end_late();
   void end_all();
   bool quiet() const;
+  bool waits_outside_lanes() const;
   void advance_state();
 
   const std::string peer_host_, peer_name_, path_;

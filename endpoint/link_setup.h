@@ -11,14 +11,14 @@
 #include <memory>
 #include <string>
 
-#include "wire/control_stream.h"
-#include "wire/credit_windows.h"
-#include "lanes/host_area.h"
 #include "endpoint/peer_memory.h"
+#include "lanes/host_area.h"
 #include "net/net_plugin.h"
-#include "wire/bootstrap_channel.h"
 #include "transfer/pipeline.h"
 #include "transfer/pipeline_setup.h"
+#include "wire/bootstrap_channel.h"
+#include "wire/control_stream.h"
+#include "wire/credit_windows.h"
 
 namespace tcpx {
 

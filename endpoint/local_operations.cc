@@ -126,10 +126,7 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
     local.packing = *prepared;
   }
   local.charge = charge_of(operation, window, local.packing, link_.peer.inline_bytes, local.offers.size());
-  WindowQueue::Waiter waiter{.operation = local.number(),
-                             .charge = local.charge,
-                             .sequence = {},
-                             .since = link_.now};
+  WindowQueue::Waiter waiter{.operation = local.number(), .charge = local.charge, .sequence = {}, .since = link_.now};
   if (operation.kind == OperationKind::kSend) waiter.sequence = operation.sequence;
   if (window_queue_.enter(waiter)) pass(local);
 }

@@ -17,9 +17,9 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "wire/credit_windows.h"
 #include "endpoint/event_signal.h"
 #include "tcpx/endpoint.h"
+#include "wire/credit_windows.h"
 
 namespace tcpx {
 

@@ -16,12 +16,12 @@
 
 #include "base/clock.h"
 #include "base/gpu_order.h"
+#include "base/memory_registry.h"
 #include "base/mutex.h"
 #include "endpoint/event_signal.h"
-#include "base/memory_registry.h"
 #include "endpoint/planned_ranges.h"
-#include "wire/messages.h"
 #include "tcpx/endpoint.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 

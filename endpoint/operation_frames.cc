@@ -28,8 +28,7 @@ void say(ControlStream& stream, const Operation& operation, Packing packing, con
 
 }  // namespace
 
-void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireOffers& offers,
-              bool begun) {
+void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireOffers& offers, bool begun) {
   if (operation.kind == OperationKind::kRead) return say<FrameType::kRead>(stream, operation, packing, {}, false);
   if (operation.kind == OperationKind::kWrite) return say<FrameType::kWrite>(stream, operation, packing, offers, begun);
   say<FrameType::kSend>(stream, operation, packing, offers, begun);

@@ -6,9 +6,9 @@
 #include <optional>
 #include <span>
 
+#include "endpoint/operation.h"
 #include "wire/control_stream.h"
 #include "wire/credit_windows.h"
-#include "endpoint/operation.h"
 #include "wire/messages.h"
 
 namespace tcpx {
@@ -34,7 +34,7 @@ Charge charge_of(const OperationFrame<type>& frame, uint64_t answer_bytes = 0) {
   constexpr Window kWindow = type == FrameType::kSend        ? Window::kSendOffers
                              : type == FrameType::kSendData  ? Window::kSends
                              : type == FrameType::kWriteData ? Window::kRest
-                                                               : Window::kRestOffers;
+                                                             : Window::kRestOffers;
   return {kWindow, window_cost(kWindow, frame.data.size() + answer_bytes, frame.lengths.size(), frame.ranges.size(),
                                size_of(frame.notify), frame.offers.raw().size())};
 }

@@ -53,8 +53,7 @@ Status PeerOperations::on(const FrameHeader& header, std::span<const std::byte> 
   return Status::ok();
 }
 
-Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, std::span<const std::byte> payload,
-                                                   bool counted) {
+Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, std::span<const std::byte> payload, bool counted) {
   switch (static_cast<FrameType>(header.type)) {
     case FrameType::kWrite:
       return take<WriteFrame>(header, payload, counted);
@@ -66,8 +65,7 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
 }
 
 template <class Frame>
-Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, std::span<const std::byte> payload,
-                                                   bool counted) {
+Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, std::span<const std::byte> payload, bool counted) {
   constexpr bool kReads = Frame::kType == FrameType::kRead;
   Frame frame;
   TCPX_RETURN_IF_ERROR(decode(header, payload, frame));

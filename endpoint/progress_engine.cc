@@ -57,16 +57,16 @@ void ProgressEngine::run() {
   Backoff backoff(cores_);
   TimePoint busy_until = Clock::steady().now();
   while (!stop_) {
-    bool advanced = false, polls = false, much = false, looks = false, alone = false;
-    uint64_t locks = 0;
+    bool advanced = false, polls = false, much = false, waits = false, alone = false;
+    Seen seen;
     {
       const FairLock lock(mutex_);
-      locks = locks_.load();
+      seen = {.locks = locks_.load(), .tells = tells_.load()};
       links_.end_sleep();
       advanced = try_turn();
       polls = !advanced && links_.needs_polling();
       much = polls && links_.chunks_in_flight() >= Backoff::kMuchUnderWay;
-      looks = operations_.outstanding() > 0 || links_.needs_turns();
+      waits = !advanced && !polls && links_.needs_turns();
       alone = links_.empty();
     }
     const TimePoint now = Clock::steady().now();
@@ -81,14 +81,14 @@ void ProgressEngine::run() {
           std::this_thread::yield();
           break;
         case Backoff::Step::kSleep:
-          sleep(backoff.pause(much), locks);
+          sleep(backoff.pause(much), seen);
       }
     } else if (now >= busy_until && is_looked_for(now)) {
-      nap(locks);
+      nap(seen);
     } else if (now >= busy_until) {
       std::optional<Duration> longest;  // for ever, if there is no link to look at
-      if (!alone) longest = looks ? ServedLinks::kLookEvery : kLookWhenIdle;
-      sleep(longest, locks);
+      if (!alone) longest = waits || operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
+      sleep(longest, seen);
       const TimePoint woken = Clock::steady().now();
       busy_until = woken + spin.at(woken);
     }
@@ -96,13 +96,13 @@ void ProgressEngine::run() {
 }
 
 // Sleeps until `events_` shows something, or for `longest`.
-// @param locks value of `locks_` in the last turn: a caller that took the lock since then may have changed something
-void ProgressEngine::sleep(std::optional<Duration> longest, uint64_t locks) {
+// @param seen of the last turn: a caller that took the lock since then may have changed something
+void ProgressEngine::sleep(std::optional<Duration> longest, const Seen& seen) {
   {
     const FairLock lock(mutex_);
     if (links_.prepare_sleep()) return;
   }
-  rest(WakeableEpoll::Until::kReadable, longest, locks);
+  rest(WakeableEpoll::Until::kReadable, longest, seen);
 }
 
 bool ProgressEngine::is_looked_for(TimePoint now) const {
@@ -111,16 +111,18 @@ bool ProgressEngine::is_looked_for(TimePoint now) const {
 }
 
 // Rests while callers make the turns. Sockets that can be read do not end it.
-void ProgressEngine::nap(uint64_t locks) {
+void ProgressEngine::nap(const Seen& seen) {
   naps_ = true;
-  rest(WakeableEpoll::Until::kWoken, kNap, locks);
+  rest(WakeableEpoll::Until::kWoken, kNap, seen);
   naps_ = false;
 }
 
-void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t locks) {
+void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, const Seen& seen) {
   rests_ = longest && *longest <= ServedLinks::kLookEvery;
-  events_.sleep(until, longest,
-                [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || locks_.load() != locks; });
+  events_.sleep(until, longest, [&] {
+    return submitted_.has_new() || notifications_.has_new() || stop_ || locks_.load() != seen.locks ||
+           tells_.load() != seen.tells;
+  });
   rests_ = false;
 }
 

@@ -79,6 +79,7 @@ class ProgressEngine {
   void wake() { events_.wake(); }
   /// Ends a sleep of the thread because of something for which callers who look would find their turn, too.
   void tell() {
+    tells_.fetch_add(1, std::memory_order_relaxed);
     if (!naps()) events_.wake();
   }
   /// Makes one turn. @return true when something advanced
@@ -94,15 +95,19 @@ class ProgressEngine {
   bool spins() const { return !Backoff::cores_are_few(cores_); }
 
  private:
+  /// What had happened before a turn; anything later may need another one.
+  struct Seen {
+    uint64_t locks = 0, tells = 0;
+  };
   void run();
   bool turn() TCPX_REQUIRES(mutex_);
   bool try_turn() TCPX_REQUIRES(mutex_);
   bool take_submissions() TCPX_REQUIRES(mutex_);
   bool begin_here(ConnId conn) TCPX_EXCLUDES(mutex_);
-  void sleep(std::optional<Duration> longest, uint64_t locks);
+  void sleep(std::optional<Duration> longest, const Seen& seen);
   bool is_looked_for(TimePoint now) const;
-  void nap(uint64_t locks);
-  void rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t locks);
+  void nap(const Seen& seen);
+  void rest(WakeableEpoll::Until until, std::optional<Duration> longest, const Seen& seen);
 
   MemoryOps& memory_;
   const EndpointConfig& config_;
@@ -112,6 +117,7 @@ class ProgressEngine {
   SubmissionQueue<Operation> submitted_;         // popped with the lock held
   SubmissionQueue<Notification> notifications_;  // popped with the lock held; owns its items
   std::atomic<uint64_t> locks_{0};               // how often callers have taken the lock
+  std::atomic<uint64_t> tells_{0};
   std::atomic<bool> stop_{false};
   // A cache line that changes only when the progress thread falls asleep or wakes, because every look reads it.
   alignas(64) std::atomic<bool> rests_{false};  // it does, and looks after deadlines in time

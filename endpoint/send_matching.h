@@ -13,11 +13,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "wire/credit_windows.h"
 #include "endpoint/sequence_set.h"
-#include "wire/messages.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
+#include "wire/credit_windows.h"
+#include "wire/messages.h"
 
 namespace tcpx {
 
