@@ -371,7 +371,8 @@ class TCPX_CLASS_API Endpoint {
   Result<OperationId> read_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> local_blocks,
                                  std::span<const uint32_t> remote_blocks, const SubmitOptions& options = {});
 
-  /// Pending; done or failed, reported once: the id is unknown afterwards.
+  /// Pending; done or failed, reported once: the id is unknown afterwards. Does not wait. In vain, it moves data along on the
+  /// caller's thread if the progress thread sleeps, so it may call CUDA: not in a host function of a stream.
   OperationAnswer poll(OperationId id);
   /// Waits until the operation has ended, by default 30 s beyond the endpoint's timeout. @return its status; kTimeout: `timeout` passed and it is still pending; kNotFound
   Status wait(OperationId id, std::optional<Milliseconds> timeout = {});
@@ -386,7 +387,8 @@ class TCPX_CLASS_API Endpoint {
   /// @return kNotFound; kInvalidArgument: too long; kExhausted: 65536 or 64 MiB of them wait for the peer to take some, as do reads
   /// with one; kPeerGone, or why the connection broke
   Status notify(ConnId conn, const NotifyMsg& message);
-  /// All notifications that arrived since the last call, in order of arrival.
+  /// All notifications that arrived since the last call, in order of arrival. If there are none, it moves data along as `poll`
+  /// does.
   std::vector<NotifyMsg> get_notifs();
   /// The same, but waits for the first one when there is none. @return empty: the deadline has passed
   std::vector<NotifyMsg> wait_notifs(std::optional<Milliseconds> timeout = {});
