@@ -95,7 +95,7 @@ class ProgressEngine {
   bool spins() const { return !Backoff::cores_are_few(cores_); }
 
  private:
-  /// What had happened before a turn; anything later may need another one.
+  /// Counts from before a turn; any later change may need another one.
   struct Seen {
     uint64_t locks = 0, tells = 0;
   };
@@ -122,7 +122,7 @@ class ProgressEngine {
   // A cache line that changes only when the progress thread falls asleep or wakes, because every look reads it.
   alignas(64) std::atomic<bool> rests_{false};  // it does, and looks after deadlines in time
   std::atomic<bool> naps_{false};               // it leaves the sockets to callers who look
-  // How callers look. Not exact if several threads look at once.
+  // The looks of callers. Not exact if several threads look at once.
   alignas(64) std::atomic<Duration> looked_at_{};  // since the clock's epoch
   std::atomic<uint32_t> looks_in_a_row_{0};
   // Cache lines of its own, because every submitter reads it while the members above change in every turn.
