@@ -107,17 +107,18 @@ TEST_F(LinkSetupTest, APipelineIsToldWhenItCanGoOn) {
   EXPECT_TRUE(std::equal(source.host(), source.host() + kBytes, target.host()));
   EXPECT_GT(told, 0u);
 
-  (void)b->recv->submit({.memory = into, .bytes = kBytes}).value();
-  while (b->recv->progress()) {
+  Pipeline& left = *b->recv;
+  (void)left.submit({.memory = into, .bytes = kBytes}).value();
+  while (left.progress()) {
   }
   const uint64_t before = told;
   a = Status(Code::kCancelled, "test", "gone");
   EXPECT_TRUE(wait_until([&] { return told != before; })) << "an end that is gone is told, too";
   EXPECT_TRUE(wait_until([&] {
-    b->recv->progress();
-    return !b->recv->status().is_ok();
+    left.progress();
+    return !left.status().is_ok();
   }));
-  EXPECT_FALSE(b->recv->is_told()) << "its comms are closed while it is asked";
+  EXPECT_FALSE(left.is_told()) << "its comms are closed while it is asked";
 }
 
 TEST_F(LinkSetupTest, ASenderRunsAheadOfItsReceiverSoFarAndNoFurther) {
