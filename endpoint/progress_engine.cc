@@ -58,10 +58,10 @@ void ProgressEngine::run() {
   TimePoint busy_until = Clock::steady().now();
   while (!stop_) {
     bool advanced = false, polls = false, much = false, waits = false, alone = false;
-    Seen seen;
+    uint64_t changes = 0;
     {
       const FairLock lock(mutex_);
-      seen = {.locks = locks_.load(), .tells = tells_.load()};
+      changes = changes_.load();
       links_.end_sleep();
       advanced = try_turn();
       polls = !advanced && links_.needs_polling();
@@ -81,14 +81,14 @@ void ProgressEngine::run() {
           std::this_thread::yield();
           break;
         case Backoff::Step::kSleep:
-          sleep(backoff.pause(much), seen);
+          sleep(backoff.pause(much), changes);
       }
     } else if (now >= busy_until && is_looked_for(now)) {
-      nap(seen);
+      nap(changes);
     } else if (now >= busy_until) {
       std::optional<Duration> longest;  // for ever, if there is no link to look at
       if (!alone) longest = waits || operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
-      sleep(longest, seen);
+      sleep(longest, changes);
       const TimePoint woken = Clock::steady().now();
       busy_until = woken + spin.at(woken);
     }
@@ -96,13 +96,13 @@ void ProgressEngine::run() {
 }
 
 // Sleeps until `events_` shows something, or for `longest`.
-// @param seen of the last turn: a caller that took the lock since then may have changed something
-void ProgressEngine::sleep(std::optional<Duration> longest, const Seen& seen) {
+// @param changes value of `changes_` before the last turn: any since then may need another one
+void ProgressEngine::sleep(std::optional<Duration> longest, uint64_t changes) {
   {
     const FairLock lock(mutex_);
     if (links_.prepare_sleep()) return;
   }
-  rest(WakeableEpoll::Until::kReadable, longest, seen);
+  rest(WakeableEpoll::Until::kReadable, longest, changes);
 }
 
 bool ProgressEngine::is_looked_for(TimePoint now) const {
@@ -111,18 +111,16 @@ bool ProgressEngine::is_looked_for(TimePoint now) const {
 }
 
 // Rests while callers make the turns. Sockets that can be read do not end it.
-void ProgressEngine::nap(const Seen& seen) {
+void ProgressEngine::nap(uint64_t changes) {
   naps_ = true;
-  rest(WakeableEpoll::Until::kWoken, kNap, seen);
+  rest(WakeableEpoll::Until::kWoken, kNap, changes);
   naps_ = false;
 }
 
-void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, const Seen& seen) {
+void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes) {
   rests_ = longest && *longest <= ServedLinks::kLookEvery;
-  events_.sleep(until, longest, [&] {
-    return submitted_.has_new() || notifications_.has_new() || stop_ || locks_.load() != seen.locks ||
-           tells_.load() != seen.tells;
-  });
+  events_.sleep(until, longest,
+                [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || changes_.load() != changes; });
   rests_ = false;
 }
 
@@ -130,6 +128,7 @@ void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> lo
 bool ProgressEngine::begin_here(ConnId conn) {
   if (!mutex_.try_lock()) return false;
   const CurrentGpu gpu(memory_, config_.gpu_idx);
+  changes_.fetch_add(1);  // the progress thread may have made its last turn, and not sleep yet
   (void)take_submissions();
   links_.progress(conn);
   const bool polls = links_.needs_polling();
@@ -147,6 +146,7 @@ bool ProgressEngine::look() {
     const CurrentGpu gpu(memory_, config_.gpu_idx);
     advanced = try_turn();
     const bool polls = !naps() && links_.needs_polling();
+    if (polls) changes_.fetch_add(1);
     mutex_.unlock();
     if (polls) events_.wake();
   }
@@ -207,13 +207,7 @@ void ProgressEngine::help(Backoff& backoff) {
 void ProgressEngine::notify(std::unique_ptr<Notification> notification) {
   const ConnId conn = notification->conn;
   notifications_.push(*notification.release());
-  if (mutex_.try_lock()) {
-    const CurrentGpu gpu(memory_, config_.gpu_idx);
-    locks_.fetch_add(1);
-    (void)take_submissions();
-    links_.progress(conn);
-    mutex_.unlock();
-  }
+  (void)begin_here(conn);
   wake();
 }
 

@@ -41,7 +41,7 @@ class ProgressEngine {
     explicit Lock(ProgressEngine& engine) TCPX_THREAD_ANNOTATION(acquire_capability(engine.mutex_))
         : engine_(engine), gpu_(engine.memory_, engine.config_.gpu_idx) {
       engine_.mutex_.lock();
-      engine_.locks_.fetch_add(1);
+      engine_.changes_.fetch_add(1);
     }
     ~Lock() TCPX_THREAD_ANNOTATION(release_capability()) { engine_.mutex_.unlock(); }
     Lock(const Lock&) = delete;
@@ -70,7 +70,7 @@ class ProgressEngine {
   bool rests() const { return rests_.load(std::memory_order_relaxed); }
   /// Call before a wait that makes no progress by itself: the progress thread takes over again.
   void look_no_more() {
-    looks_in_a_row_.store(0, std::memory_order_relaxed);
+    if (looks_in_a_row_.load(std::memory_order_relaxed) != 0) looks_in_a_row_.store(0, std::memory_order_relaxed);
     if (naps()) events_.wake();
   }
   /// Sends a notification on this thread if the lock is free, which is faster than waking the progress thread; else that sends it.
@@ -79,7 +79,7 @@ class ProgressEngine {
   void wake() { events_.wake(); }
   /// Ends a sleep of the thread because of something for which callers who look would find their turn, too.
   void tell() {
-    tells_.fetch_add(1, std::memory_order_relaxed);
+    changes_.fetch_add(1);
     if (!naps()) events_.wake();
   }
   /// Makes one turn. @return true when something advanced
@@ -95,19 +95,15 @@ class ProgressEngine {
   bool spins() const { return !Backoff::cores_are_few(cores_); }
 
  private:
-  /// Counts from before a turn; any later change may need another one.
-  struct Seen {
-    uint64_t locks = 0, tells = 0;
-  };
   void run();
   bool turn() TCPX_REQUIRES(mutex_);
   bool try_turn() TCPX_REQUIRES(mutex_);
   bool take_submissions() TCPX_REQUIRES(mutex_);
   bool begin_here(ConnId conn) TCPX_EXCLUDES(mutex_);
-  void sleep(std::optional<Duration> longest, const Seen& seen);
+  void sleep(std::optional<Duration> longest, uint64_t changes);
   bool is_looked_for(TimePoint now) const;
-  void nap(const Seen& seen);
-  void rest(WakeableEpoll::Until until, std::optional<Duration> longest, const Seen& seen);
+  void nap(uint64_t changes);
+  void rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes);
 
   MemoryOps& memory_;
   const EndpointConfig& config_;
@@ -116,8 +112,7 @@ class ProgressEngine {
 
   SubmissionQueue<Operation> submitted_;         // popped with the lock held
   SubmissionQueue<Notification> notifications_;  // popped with the lock held; owns its items
-  std::atomic<uint64_t> locks_{0};               // how often callers have taken the lock
-  std::atomic<uint64_t> tells_{0};
+  std::atomic<uint64_t> changes_{0};             // how often callers have taken the lock, and threads have told
   std::atomic<bool> stop_{false};
   // A cache line that changes only when the progress thread falls asleep or wakes, because every look reads it.
   alignas(64) std::atomic<bool> rests_{false};  // it does, and looks after deadlines in time

@@ -157,7 +157,7 @@ class NetPlugin {
   virtual Result<Completion> test(Request request) = 0;
 
   /// Asks the plugin to call `told`, on a thread of its own, whenever the answer of `test` for the oldest request of a comm may have
-  /// changed, failures included. `told` must not wait, and may be called until the comm is closed. Call before the first post.
+  /// changed, failures included. `told` must not wait, and may be called until the comm is closed. Call once, before the first post.
   /// @return false: it does not tell, so ask `test` again and again
   virtual bool tell_changes([[maybe_unused]] SendComm comm, [[maybe_unused]] std::function<void()> told) { return false; }
   virtual bool tell_changes([[maybe_unused]] RecvComm comm, [[maybe_unused]] std::function<void()> told) { return false; }
