@@ -31,6 +31,7 @@
 #include <string>
 
 #include "base/memory_ops.h"
+#include "base/range_list.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 
@@ -148,6 +149,12 @@ class NetPlugin {
   virtual Status deregister_memory(SendComm comm, MemoryHandle handle) = 0;
   virtual Status deregister_memory(RecvComm comm, MemoryHandle handle) = 0;
 
+  /// True: the plugin also registers host memory in several places, of which requests are then made as of memory in one.
+  virtual bool takes_lists() const { return false; }
+  /// Call if `takes_lists`. Requests name addresses that count from RangeList::begin. Ends as any other registration.
+  virtual Result<MemoryHandle> register_list(SendComm /*comm*/, std::shared_ptr<const RangeList> /*list*/) { return no_lists(); }
+  virtual Result<MemoryHandle> register_list(RecvComm /*comm*/, std::shared_ptr<const RangeList> /*list*/) { return no_lists(); }
+
   /// nullopt: not now, try again. `data` must stay unchanged until the request is done.
   virtual Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag,
                                                   MemoryHandle handle) = 0;
@@ -178,6 +185,9 @@ class NetPlugin {
   virtual Status close(RecvComm comm) = 0;
   virtual Status close(ListenComm comm) = 0;
   virtual LeftBehind left_behind() const { return {}; }
+
+ private:
+  static Status no_lists() { return Status(Code::kUnsupported, "register list", "the plugin takes memory in one place only"); }
 };
 
 }  // namespace tcpx

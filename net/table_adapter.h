@@ -197,6 +197,14 @@ class TableAdapter final : public NetPlugin {
   Status deregister_memory(SendComm comm, MemoryHandle handle) override { return deregister_memory(raw(comm), raw(handle)); }
   Status deregister_memory(RecvComm comm, MemoryHandle handle) override { return deregister_memory(raw(comm), raw(handle)); }
 
+  bool takes_lists() const override { return is_embedded(); }
+  Result<MemoryHandle> register_list(SendComm comm, std::shared_ptr<const RangeList> list) override {
+    return register_list(raw(comm), std::move(list));
+  }
+  Result<MemoryHandle> register_list(RecvComm comm, std::shared_ptr<const RangeList> list) override {
+    return register_list(raw(comm), std::move(list));
+  }
+
   Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
     TCPX_RETURN_IF_ERROR(check_size("isend", bytes, INT_MAX));
     void* request = nullptr;
@@ -341,6 +349,11 @@ class TableAdapter final : public NetPlugin {
     void* mhandle = nullptr;
     TCPX_RETURN_IF_ERROR(call("regMr", table_.reg_mr, comm, data, static_cast<Size>(bytes), static_cast<int>(type), &mhandle));
     if (setups_) setups_->registered(comm, mhandle);
+    return typed<MemoryHandle>(mhandle);
+  }
+
+  Result<MemoryHandle> register_list(void* comm, std::shared_ptr<const RangeList> list) {
+    TCPX_ASSIGN_OR_RETURN(void* const mhandle, soft::register_list(comm, std::move(list)));
     return typed<MemoryHandle>(mhandle);
   }
 

@@ -43,6 +43,7 @@ class ChannelSet {
   const Channel& operator[](size_t index) const { return members_[index]->channel; }
   const std::string& nic(size_t index) const { return members_[index]->nic; }
   Registrations& memory() { return memory_; }
+  bool takes_lists() const { return members_.front()->channel.comm().plugin().takes_lists(); }
 
   /// Posts a chunk of `transfer` and counts it as outstanding. @return false: not now (Channel::try_post)
   bool try_post(size_t index, Transfer& transfer, uint64_t chunk);

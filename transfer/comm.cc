@@ -20,10 +20,18 @@ Comm::~Comm() {
 }
 
 Result<MemoryHandle> Comm::register_memory(void* data, size_t bytes, MemoryType type) {
+  return keep([&](auto comm) { return plugin_->register_memory(comm, data, bytes, type); });
+}
+
+Result<MemoryHandle> Comm::register_list(std::shared_ptr<const RangeList> list) {
+  return keep([&](auto comm) { return plugin_->register_list(comm, std::move(list)); });
+}
+
+template <class Register>
+Result<MemoryHandle> Comm::keep(Register call) {
   require(open_, "memory is registered with an open comm");
   registered_.emplace_back();  // before registering: if this failed afterwards, the handle would never be deregistered
-  auto handle = direction_ == Direction::kSend ? plugin_->register_memory(send_comm(), data, bytes, type)
-                                               : plugin_->register_memory(recv_comm(), data, bytes, type);
+  auto handle = direction_ == Direction::kSend ? call(send_comm()) : call(recv_comm());
   if (handle.is_ok()) {
     registered_.back() = *handle;
   } else {

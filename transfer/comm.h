@@ -31,6 +31,8 @@ class Comm {
   /// Registers memory, which must live until it is deregistered; closing the Comm deregisters what is left. The device's GPU must
   /// be current for kCuda.
   Result<MemoryHandle> register_memory(void* data, size_t bytes, MemoryType type);
+  /// NetPlugin::register_list; the list's memory must live as long as that of `register_memory`.
+  Result<MemoryHandle> register_list(std::shared_ptr<const RangeList> list);
   /// Deregisters memory that was registered here and that no outstanding request uses. The handle is used up on success and on
   /// error.
   Status deregister_memory(MemoryHandle handle);
@@ -57,6 +59,8 @@ class Comm {
  private:
   SendComm send_comm() const { return static_cast<SendComm>(raw_); }
   RecvComm recv_comm() const { return static_cast<RecvComm>(raw_); }
+  template <class Register>
+  Result<MemoryHandle> keep(Register call);
   Status take_back(MemoryHandle handle);
 
   NetPlugin* plugin_;

@@ -88,11 +88,20 @@ Pipeline::~Pipeline() {
 }
 
 Result<RegisteredMemory> Pipeline::register_memory(void* data, size_t bytes, MemoryType type) {
+  return register_with([&](Registrations& memory) { return memory.add(data, bytes, type); });
+}
+
+Result<RegisteredMemory> Pipeline::register_list(const std::shared_ptr<const RangeList>& list) {
+  return register_with([&](Registrations& memory) { return memory.add(list); });
+}
+
+template <class Add>
+Result<RegisteredMemory> Pipeline::register_with(Add add) {
   if (!status_.is_ok()) return status_;
   if (closed_) return Status(Code::kInvalidArgument, "register memory", "the connection is closed");
   const auto tell = [this] { return told_at_exit(); };
   const FlightScope scope(tell);
-  return channels_.memory().add(data, bytes, type);
+  return add(channels_.memory());
 }
 
 Status Pipeline::deregister_memory(const RegisteredMemory& memory) {

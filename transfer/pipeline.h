@@ -77,6 +77,10 @@ class Pipeline final : public PeerMessageSink {
   /// registered in parts that overlap by a chunk.
   /// @return the plugin's refusal, which concerns this memory only: the pipeline goes on
   Result<RegisteredMemory> register_memory(void* data, size_t bytes, MemoryType type);
+  /// True if `register_list` works: the plugin sends from, and receives into, host memory in several places.
+  bool takes_lists() const { return channels_.takes_lists(); }
+  /// As `register_memory`, for the memory of a list, which is used as if it were in one place.
+  Result<RegisteredMemory> register_list(const std::shared_ptr<const RangeList>& list);
   /// Deregisters memory with every channel whose comm is still open. After a failure, or once the pipeline is closed, there may
   /// be no such channel.
   /// @return kInvalidArgument: not registered here (any more), or a pending transfer uses it; nothing has changed then. Otherwise
@@ -130,6 +134,8 @@ class Pipeline final : public PeerMessageSink {
   std::string flight_record() const;
 
  private:
+  template <class Add>
+  Result<RegisteredMemory> register_with(Add add);
   /// Progress of the pipeline in dealing with the failure of a channel.
   struct Loss {
     bool told_by_peer = false;

@@ -22,6 +22,21 @@ size_t part_of(const RegisteredMemory& memory, size_t off) {
 
 Result<RegisteredMemory> Registrations::add(void* data, size_t bytes, MemoryType type) {
   auto* const begin = static_cast<std::byte*>(data);
+  // Whole pages may include bytes outside the memory. `Pipeline::submit` checks a transfer's range against the memory itself.
+  const Pages pages = type == MemoryType::kCuda ? whole_pages(data, bytes) : Pages{begin, bytes};
+  return add(begin, bytes, type, pages.bytes, [&](Comm& comm, size_t off) {
+    return comm.register_memory(pages.begin + off, std::min(pages.bytes - off, kPartStride + kPartOverlap), type);
+  });
+}
+
+Result<RegisteredMemory> Registrations::add(const std::shared_ptr<const RangeList>& list) {
+  return add(list->begin(), list->bytes(), MemoryType::kHost, list->bytes(),
+             [&](Comm& comm, size_t /*off*/) { return comm.register_list(list); });
+}
+
+template <class AddPart>
+Result<RegisteredMemory> Registrations::add(std::byte* begin, size_t bytes, MemoryType type, size_t registered_bytes,
+                                            AddPart add_part) {
   if (free_.empty()) {
     free_.push_back(static_cast<uint32_t>(slots_.size()));
     slots_.emplace_back();
@@ -30,15 +45,12 @@ Result<RegisteredMemory> Registrations::add(void* data, size_t bytes, MemoryType
   free_.pop_back();
   Registration& slot = slots_[number];
   const RegisteredMemory memory{begin, bytes, type, number, slot.generation};
-  // Whole pages may include bytes outside the memory. `Pipeline::submit` checks a transfer's range against the memory itself.
-  const Pages pages = type == MemoryType::kCuda ? whole_pages(data, bytes) : Pages{begin, bytes};
   size_t off = 0;
   do {
-    const size_t part = std::min(pages.bytes - off, kPartStride + kPartOverlap);
     for (Channel* const channel : channels_) {
       std::optional<MemoryHandle> handle;
       if (channel->status().is_ok()) {
-        const auto registered = channel->comm().register_memory(pages.begin + off, part, type);
+        const auto registered = add_part(channel->comm(), off);
         if (!registered.is_ok()) {
           (void)remove(memory);  // the first error wins
           return registered.status();
@@ -48,7 +60,7 @@ Result<RegisteredMemory> Registrations::add(void* data, size_t bytes, MemoryType
       slot.handles.push_back(handle);
     }
     off += kPartStride;
-  } while (off < pages.bytes);
+  } while (off < registered_bytes);
   return memory;
 }
 

@@ -33,6 +33,8 @@ class Registrations {
   /// kCuda.
   /// @return the first refusal of a plugin; nothing is registered then
   Result<RegisteredMemory> add(void* data, size_t bytes, MemoryType type);
+  /// The same for a list of host memory, whose addresses count from its begin. Call if NetPlugin::takes_lists.
+  Result<RegisteredMemory> add(const std::shared_ptr<const RangeList>& list);
   /// True when `memory` is the current registration of its slot.
   bool holds(const RegisteredMemory& memory) const;
   /// True when `holds` is and one of the parts contains a chunk that ends `off` bytes into the memory.
@@ -52,6 +54,10 @@ class Registrations {
     /// One handle for each channel of each part, part by part. Empty: the slot is free.
     std::vector<std::optional<MemoryHandle>> handles = {};
   };
+
+  /// @param add_part registers the part that begins `off` bytes into the memory with a comm
+  template <class AddPart>
+  Result<RegisteredMemory> add(std::byte* begin, size_t bytes, MemoryType type, size_t registered_bytes, AddPart add_part);
 
   std::vector<Channel*> channels_;
   std::vector<Registration> slots_;

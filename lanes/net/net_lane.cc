@@ -158,6 +158,15 @@ bool NetLane::has_no_staging(Queued& queued, Status why) {
 
 bool NetLane::cut_packed(Queued& queued) {
   const auto ranges = queued.job->ranges;
+  if (!std::exchange(queued.begun, true)) queued.list = memory_.list(ranges);
+  const uint64_t bytes = std::min<uint64_t>(kParcelBytes, queued.job->bytes - queued.cut_bytes);
+  if (queued.list) {
+    parcels_.push_back({.of = &queued, .state = ParcelState::kReady, .offset = queued.cut_bytes, .bytes = bytes});
+    ++queued.open_parcels;
+    queued.cut_bytes += bytes;
+    queued.cut_whole = queued.cut_bytes == queued.job->bytes;
+    return true;
+  }
   const auto staging = memory_.staging_for(ranges.front().region());
   if (!staging.is_ok()) return has_no_staging(queued, staging.status());
   if (*staging == nullptr || (*staging)->free.empty()) return false;
@@ -167,7 +176,7 @@ bool NetLane::cut_packed(Queued& queued) {
                 .slot = (*staging)->free.back(),
                 .first_range = queued.next_range,
                 .first_offset = queued.next_offset,
-                .bytes = std::min<uint64_t>(kParcelBytes, queued.job->bytes - queued.cut_bytes)};
+                .bytes = bytes};
   // Before the copy begins: a begun copy must be waited for, so it needs a parcel, and adding one can fail.
   parcels_.push_back(parcel);
   ++queued.open_parcels;
@@ -258,6 +267,9 @@ Result<TransferSpec> NetLane::transfer_of(const Parcel& parcel) {
   } else if (parcel.staging != nullptr) {
     spec.memory = parcel.staging->registered;
     spec.offset = parcel.slot * kParcelBytes;
+  } else if (parcel.of->list) {
+    spec.memory = *parcel.of->list;
+    spec.offset = parcel.offset;
   } else {
     const HeldRange& range = parcel.of->job->ranges[parcel.first_range];
     const RegisteredMemory* const memory = memory_.registered(range.region());
@@ -381,6 +393,7 @@ void NetLane::collect_ended() {
       continue;
     }
     const uint64_t bytes = queued.job->bytes;
+    if (queued.list) memory_.drop_list(*queued.list);
     ended_.push_back(std::move(queued.job));
     bytes_ -= bytes;
     jobs_.erase(jobs_.begin() + static_cast<ptrdiff_t>(i));

@@ -83,6 +83,8 @@ class NetLane final : public Lane {
     uint64_t cut_bytes = 0;    // already cut into parcels
     uint32_t open_parcels = 0;
     bool cut_whole = false;  // all its parcels have been made
+    bool begun = false;
+    std::optional<RegisteredMemory> list = std::nullopt;  // of a packed one that needs no staging
   };
   struct Awaited {
     std::unique_ptr<Job> job;
@@ -97,6 +99,7 @@ class NetLane final : public Lane {
     uint32_t slot = 0;
     size_t first_range = 0;  // where the parcel begins in the job
     uint64_t first_offset = 0;
+    uint64_t offset = 0;  // of its first byte among all bytes of the job; if packed
     uint64_t bytes = 0;
     TransferId transfer{};
     CopyTicket ticket{};

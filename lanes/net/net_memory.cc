@@ -16,8 +16,25 @@ bool NetMemory::fits(std::span<const HeldRange> ranges, Packing wanted) {
   return wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken);
 }
 
+bool NetMemory::can_list(std::span<const HeldRange> ranges) const {
+  const Region& region = ranges.front().region();
+  const bool is_reached = region.type == MemoryType::kHost && !region.access.staged && region.access.copier == nullptr;
+  if (!is_reached || !connection_.takes_lists() || (receives_ && parts_.steered)) return false;
+  uint64_t bytes = 0;
+  for (const HeldRange& range : ranges) bytes += range.bytes;
+  return bytes / ranges.size() >= kListedRangeBytes;
+}
+
+std::optional<RegisteredMemory> NetMemory::list(std::span<const HeldRange> ranges) {
+  if (!can_list(ranges)) return std::nullopt;
+  const auto list = std::make_shared<RangeList>();
+  for (const HeldRange& range : ranges) list->add(range.data, range.bytes);
+  const auto registered = connection_.register_list(list);
+  return registered.is_ok() ? std::optional(*registered) : std::nullopt;
+}
+
 bool NetMemory::can_prepare(std::span<const HeldRange> ranges, Packing wanted) {
-  if (ranges.empty() || fits(ranges, wanted)) return true;
+  if (ranges.empty() || fits(ranges, wanted) || can_list(ranges)) return true;
   const Region& region = ranges.front().region();
   const SegmentCopier& copier = copier_for(region);
   return find(region.type, copier) != nullptr || can_make(region.type, copier);
@@ -25,6 +42,7 @@ bool NetMemory::can_prepare(std::span<const HeldRange> ranges, Packing wanted) {
 
 Result<Packing> NetMemory::prepare(std::span<const HeldRange> ranges, Packing wanted) {
   if (fits(ranges, wanted)) return wanted;
+  if (can_list(ranges)) return Packing::kPacked;
   const auto staging = staging_for(ranges.front().region());
   if (!staging.is_ok()) return staging.status();
   return Packing::kPacked;

@@ -31,6 +31,10 @@ inline constexpr size_t kParcelBytes = size_t{1} << 20;
 inline constexpr size_t kStagingSlots = 16;
 inline constexpr size_t kStagingBytes = kStagingSlots * kParcelBytes;
 
+/// Ranges of host memory that are at least this long on average are not copied if the plugin takes lists: it reads and writes them where
+/// they are. A system call takes 1024 of them, and spends on each what copying a few hundred bytes takes.
+inline constexpr uint64_t kListedRangeBytes = 4096;
+
 /// Parts that the network lanes of an endpoint share.
 struct LaneParts {
   StagingBuffers& staging;  ///< its buffers have kStagingBytes
@@ -68,6 +72,10 @@ class NetMemory {
   Result<Packing> prepare(std::span<const HeldRange> ranges, Packing wanted);
   /// The slots for memory such as this region. Made when first asked for. @return null while a thread makes their buffer
   Result<StagingArea*> staging_for(const Region& region);
+  /// Registers the ranges of a packed job as one list, so that it needs no staging. @return nullopt: it needs it
+  std::optional<RegisteredMemory> list(std::span<const HeldRange> ranges);
+  /// Ends the registration of a list, whose transfers have ended.
+  void drop_list(const RegisteredMemory& list) { (void)connection_.deregister_memory(list); }
   /// Memory for unwanted bytes, which overwrite each other. Made when first asked for. @return null as for `staging_for`
   Result<const RegisteredMemory*> scrap();
   /// Null: the plugin does not take the region. The plugin is asked once.
@@ -82,6 +90,7 @@ class NetMemory {
     bool fetches = false;  // it has mapped memory, too
   };
   bool fits(std::span<const HeldRange> ranges, Packing wanted);
+  bool can_list(std::span<const HeldRange> ranges) const;
   SegmentCopier& copier_for(const Region& region) const;
   StagingArea* find(MemoryType type, const SegmentCopier& copier) const;
   Kinds kinds_for(MemoryType type, const SegmentCopier& copier) const;

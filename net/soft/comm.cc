@@ -51,6 +51,14 @@ Result<SoftRegion*> SoftComm::register_region(void* data, uint64_t bytes, Memory
     region.host_readable = memory_.host_readable(data);
     TCPX_RETURN_IF_ERROR(prepare_region(region));
   }
+  return add_region(region);
+}
+
+SoftRegion* SoftComm::register_list(std::shared_ptr<const RangeList> list) {
+  return add_region({.data = list->begin(), .bytes = list->bytes(), .list = std::move(list)});
+}
+
+SoftRegion* SoftComm::add_region(const SoftRegion& region) {
   MutexLock lock(mutex_);
   regions_.push_back(region);
   registrations.fetch_add(1, std::memory_order_relaxed);

@@ -43,7 +43,8 @@ struct SoftRegion {
   std::byte* data = nullptr;
   uint64_t bytes = 0;
   MemoryType type = MemoryType::kHost;
-  bool host_readable = true;  ///< false: sends go through a staging buffer
+  bool host_readable = true;                        ///< false: sends go through a staging buffer
+  std::shared_ptr<const RangeList> list = nullptr;  ///< in several places: the addresses of requests are the list's
 
   bool contains(const void* begin, uint64_t length) const {
     const auto address = reinterpret_cast<uintptr_t>(begin), base = reinterpret_cast<uintptr_t>(data);
@@ -101,6 +102,7 @@ class SoftComm : public Object, public ControlSocket::Owner {
  public:
   /// @return the region as mhandle, owned by the comm. CUDA memory must begin at a multiple of 4096.
   Result<SoftRegion*> register_region(void* data, uint64_t bytes, MemoryType type) TCPX_EXCLUDES(mutex_);
+  SoftRegion* register_list(std::shared_ptr<const RangeList> list) TCPX_EXCLUDES(mutex_);
   /// After it returns nothing touches the memory. A comm with an unfinished request on it fails with kSystem.
   Status deregister_region(SoftRegion* region) TCPX_EXCLUDES(mutex_);
 
@@ -166,6 +168,8 @@ class SoftComm : public Object, public ControlSocket::Owner {
   ControlSocket control_;
 
  private:
+  SoftRegion* add_region(const SoftRegion& region) TCPX_EXCLUDES(mutex_);
+
   std::unique_ptr<const std::function<void()>> kept_told_;
   std::atomic<const std::function<void()>*> told_{nullptr};  // for the I/O threads
   Status failure_ TCPX_GUARDED_BY(mutex_);

@@ -176,6 +176,10 @@ Landing SoftRecvComm::begin_chunk(RecvSocket& asker, const ChunkHeader& header, 
 void SoftRecvComm::locate(const ChunkHeader& header, const Message& target, std::vector<iovec>& destination) {
   destination.clear();
   if (header.bytes == 0) return;
+  if (const RangeList* const list = target.region->list.get(); list != nullptr) {
+    list->append_to(destination, static_cast<uint64_t>(target.data - list->begin()) + header.offset, header.bytes);
+    return;
+  }
   if (target.region->type == MemoryType::kHost) {
     destination.push_back({target.data + header.offset, header.bytes});
     return;

@@ -173,6 +173,7 @@ bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
       .sequence = claimed_, .total = next.size, .offset = next.next_offset, .bytes = bytes, .tag = next.tag, .cut = next.cut};
   chunk.data = next.data + next.next_offset;
   chunk.host_readable = next.region->host_readable;
+  chunk.list = next.region->list.get();
   chunk.first_piece = std::move(next.first_piece);
   next.next_offset += bytes;
   if (next.next_offset == next.size) ++claimed_;

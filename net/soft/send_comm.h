@@ -30,6 +30,7 @@ struct OutgoingChunk {
   ChunkHeader header;
   const std::byte* data = nullptr;
   bool host_readable = true;
+  const RangeList* list = nullptr;  ///< SoftRegion::list
   /// Holds, or will hold, the first bytes of the chunk, at most kFirstPieceBytes of them. Often none.
   StagingPool::Slot first_piece;
 };

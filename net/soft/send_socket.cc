@@ -1,5 +1,6 @@
 #include "net/soft/send_socket.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -70,6 +71,7 @@ void SendSocket::append_piece() {
     next.header_bytes = kChunkHeaderBytes;
   }
   next.source = chunk_.data + cut_;
+  next.list = chunk_.list;
   next.bytes = chunk_.header.bytes - cut_;
   next.state = State::kReady;
   if (!chunk_.host_readable && next.bytes > 0) {
@@ -120,21 +122,27 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
   // A full socket waiting in line for a slot would only pass it on.
   if (full_ && piece(0).state == State::kUncopied && !has_room()) return Step::kFull;
   start_copies();
-  std::array<iovec, 2 * kPieces> parts;
-  msghdr message{};
-  message.msg_iov = parts.data();
+  parts_.clear();
   uint32_t skip = written_;
-  for (uint32_t i = 0; i < count_; ++i) {
+  for (uint32_t i = 0; i < count_ && parts_.size() + 2 <= IOV_MAX; ++i) {
     Piece& next = piece(i);
     if (Status status = see_copied(next); !status.is_ok()) return fail(status);
     if (next.state != State::kReady) break;
-    if (next.header_bytes > skip) parts[message.msg_iovlen++] = {next.header.data() + skip, next.header_bytes - skip};
+    if (next.header_bytes > skip) parts_.push_back({next.header.data() + skip, next.header_bytes - skip});
     skip -= std::min(skip, next.header_bytes);
     const std::byte* payload = next.slot ? next.slot.data() : next.source;
-    if (next.bytes > skip) parts[message.msg_iovlen++] = {const_cast<std::byte*>(payload) + skip, next.bytes - skip};
+    if (next.list != nullptr) {
+      next.list->append_to(parts_, static_cast<uint64_t>(payload - next.list->begin()) + skip, next.bytes - skip, IOV_MAX);
+      if (parts_.size() == IOV_MAX) break;  // perhaps not all of it
+    } else if (next.bytes > skip) {
+      parts_.push_back({const_cast<std::byte*>(payload) + skip, next.bytes - skip});
+    }
     skip = 0;
   }
-  if (message.msg_iovlen == 0) return piece(0).state == State::kUncopied ? Step::kNoSlot : Step::kCopying;
+  if (parts_.empty()) return piece(0).state == State::kUncopied ? Step::kNoSlot : Step::kCopying;
+  msghdr message{};
+  message.msg_iov = parts_.data();
+  message.msg_iovlen = parts_.size();
   ssize_t n;
   do n = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);

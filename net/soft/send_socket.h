@@ -31,7 +31,8 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
     uint32_t header_bytes = 0;  // 0: not the first of its chunk
     uint32_t bytes = 0;         // of payload
     const std::byte* source = nullptr;
-    StagingPool::Slot slot;  // none: `source` itself is written, once kReady
+    const RangeList* list = nullptr;  // SoftRegion::list
+    StagingPool::Slot slot;           // none: `source` itself is written, once kReady
     State state = State::kReady;
     uint64_t sequence = 0;
     bool ends_chunk = false;
@@ -79,6 +80,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   uint32_t count_ = 0;
   uint32_t written_ = 0;
   uint64_t queued_bytes_ = 0;  // in the ring, written ones included
+  std::vector<iovec> parts_;   // reused
 };
 
 }  // namespace tcpx::soft

@@ -87,6 +87,12 @@ bool tell_changes(void* comm, std::function<void()> told) {
   return known != nullptr;
 }
 
+Result<void*> register_list(void* comm, std::shared_ptr<const RangeList> list) {
+  SoftComm* const known = comm_cast(comm);
+  if (known == nullptr) return refused("regMr", "NULL or not a comm");
+  return static_cast<void*>(known->register_list(std::move(list)));
+}
+
 namespace {
 
 int soft_init(abi::NcclLogger) {

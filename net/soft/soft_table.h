@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
+#include "base/range_list.h"
 #include "net/abi/nccl_net_v7.h"
+#include "tcpx/status.h"
 
 namespace tcpx::soft {
 
@@ -15,6 +18,8 @@ inline constexpr char kPluginName[] = "tcpx-soft";
 
 /// NetPlugin::tell_changes. @return false: not an open comm of this library
 bool tell_changes(void* comm, std::function<void()> told);
+/// NetPlugin::register_list: as regMr. @return kInvalidArgument: not an open comm of this library
+Result<void*> register_list(void* comm, std::shared_ptr<const RangeList> list);
 
 /// Requests that a comm takes at once. Several sockets of a connection bring its messages out of order, so one that has lost a packet
 /// stops the others when these are used up: 128 of 256 KiB are what 1 Gbit/s brings in a quarter of a second. Receives of CUDA memory have kQueueDepth,

@@ -14,6 +14,7 @@ namespace {
 const Setting kSettings[] = {
     {.name = "Network"},
     {.name = "EagerNetwork", .eager = true},
+    {.name = "NetworkOfLists", .lists = true},
     {.name = "Ring", .on_host = true, .way = Way::kRing},
     {.name = "Pull", .on_host = true, .reads = true, .way = Way::kPull},
     {.name = "File", .on_host = true, .way = kFile},
@@ -65,6 +66,32 @@ TEST_P(LaneConformance, AllOfAnyRangesArrives) {
     ASSERT_TRUE(contents(ends.sender, from) == contents(ends.receiver, to)) << number << ": " << bytes << " bytes";
   }
   for (const Way way : ends.sender.gone) EXPECT_EQ(way, GetParam().way) << name_of(way);
+  EXPECT_EQ(ends.network().lists() > 0, GetParam().lists);
+}
+
+// Long ranges need no staging buffers, and their registrations end with their jobs.
+TEST(NetLaneLists, RangesMoveFromPlaceToPlace) {
+  TwoEnds ends({.name = "NetworkOfLists", .lists = true});
+  Parts from, to;
+  for (size_t i = 0; i < 20; ++i) {
+    from.emplace_back(i * 15'000, kListedRangeBytes);
+    to.emplace_back((19 - i) * 15'000, kListedRangeBytes);
+  }
+  const auto move = [&](uint64_t number) {
+    ASSERT_TRUE(ends.begin(from, to, number).is_ok());
+    ASSERT_TRUE(wait_until([&] {
+      ends.step();
+      return ends.sender.ended.size() == number && ends.receiver.ended.size() == number;
+    }));
+    EXPECT_TRUE(ends.receiver.ended.back().status.is_ok());
+  };
+  move(1);
+  EXPECT_EQ(ends.network().lists(), 2u);
+  EXPECT_EQ(ends.network().registrations(), 0u);
+  from.back().second = to.back().second = 1;  // less on average
+  move(2);
+  EXPECT_EQ(ends.network().lists(), 2u);
+  EXPECT_EQ(ends.network().registrations(), 2u) << "of staging buffers";
 }
 
 TEST_P(LaneConformance, ManyAtOnceMeetTheirs) {

@@ -28,6 +28,7 @@ struct Setting {
   bool on_host = false, reads = false;  ///< both ends are of one host; they may read each other's memory
   bool eager = false;
   Way way = Way::kNetwork;  ///< the one that a Go names then
+  bool lists = false;       ///< the plugin takes lists
 };
 inline void PrintTo(const Setting& setting, std::ostream* out) {
   *out << setting.name;
@@ -180,7 +181,7 @@ class TwoEnds {
 
   const Setting setting_;
   ManualClock clock_;
-  FakeNetPlugin fake_{{.page_count = 1024}};
+  FakeNetPlugin fake_{{.page_count = 1024, .lists = setting_.lists}};
   FakeUnpacker unpacker_;
   std::shared_ptr<MemoryOps> ops_ = make_host_memory_ops();
   std::unique_ptr<SegmentCopier> copier_ = ops_->make_segment_copier(0).value();

@@ -157,14 +157,15 @@ Result<std::optional<RecvComm>> FakeNetPlugin::try_accept(ListenComm comm, Devic
   return std::optional(RecvComm{add_end(Direction::kRecv, listener.wires.front())});
 }
 
-Result<MemoryHandle> FakeNetPlugin::add_registration(End* end, void* data, size_t bytes, MemoryType type) {
+Result<MemoryHandle> FakeNetPlugin::add_registration(End* end, void* data, size_t bytes, MemoryType type,
+                                                     std::shared_ptr<const RangeList> list) {
   TCPX_RETURN_IF_ERROR(enter(Call::kRegister));
   if (end == nullptr) return refuse("register", "no such comm");
   if (type == MemoryType::kCuda && reinterpret_cast<uintptr_t>(data) % kPageBytes != 0) {
     return plugin_refused("register", "not aligned to 4096");
   }
   if (type == MemoryType::kCuda && bytes % kPageBytes != 0) return refuse("register", "no whole pages");
-  registrations_.push_back({next_registration_, end->index, static_cast<std::byte*>(data), bytes, type});
+  registrations_.push_back({next_registration_, end->index, static_cast<std::byte*>(data), bytes, type, std::move(list)});
   OpenCounts::instance().add(kRegistrations, 1);
   return MemoryHandle{next_registration_++};
 }
@@ -202,6 +203,7 @@ Result<std::optional<Request>> FakeNetPlugin::post(Call call, End* end, std::byt
   request.data = data;
   request.bytes = bytes;
   request.type = r->type;
+  request.memory_list = r->list;
   tags_.push_back(tag);
   return std::optional(Request{request_number(end->index, end->end++ % end->requests.size())});
 }
@@ -222,7 +224,11 @@ Status FakeNetPlugin::run_engine(End& end) {
     if (request.state != RequestState::kActive) continue;
     if (end.direction == Direction::kSend) {
       if (wire.receiver_closed) return plugin_peer_gone("test");
-      wire.messages.emplace_back(request.data, request.data + request.bytes);
+      auto& message = wire.messages.emplace_back();
+      for (const iovec& part : parts_of(request)) {
+        const auto* const begin = static_cast<const std::byte*>(part.iov_base);
+        message.insert(message.end(), begin, begin + part.iov_len);
+      }
     } else if (!wire.messages.empty()) {
       if (!attach_message(end, request)) break;
       wire.messages.pop_front();
@@ -242,12 +248,28 @@ Status FakeNetPlugin::run_engine(End& end) {
   return Status::ok();
 }
 
+// The places of a request's bytes.
+std::vector<iovec> FakeNetPlugin::parts_of(const FakeRequest& request) {
+  std::vector<iovec> parts;
+  if (request.memory_list == nullptr) {
+    parts.push_back({request.data, request.bytes});
+  } else {
+    request.memory_list->append_to(parts, static_cast<uint64_t>(request.data - request.memory_list->begin()), request.bytes);
+  }
+  return parts;
+}
+
 bool FakeNetPlugin::attach_message(End& end, FakeRequest& request) {
   const std::vector<std::byte>& message = wires_[end.wire].messages.front();
   request.list.clear();
   request.pages.clear();
   if (request.type == MemoryType::kHost) {
-    std::copy_n(message.begin(), std::min(message.size(), request.bytes), request.data);
+    auto from = message.begin();
+    for (const iovec& part : parts_of(request)) {
+      const auto bytes = std::min(static_cast<ptrdiff_t>(part.iov_len), message.end() - from);
+      std::copy_n(from, bytes, static_cast<std::byte*>(part.iov_base));
+      from += bytes;
+    }
   } else {
     for (size_t done = 0; done < message.size();) {
       if (free_pages_.empty()) {  // wait for pages, having taken none
@@ -370,6 +392,16 @@ Result<MemoryHandle> FakeNetPlugin::register_memory(SendComm comm, void* data, s
 }
 Result<MemoryHandle> FakeNetPlugin::register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) {
   return add_registration(end_of(static_cast<uintptr_t>(comm), Direction::kRecv), data, bytes, type);
+}
+Result<MemoryHandle> FakeNetPlugin::register_list(SendComm comm, std::shared_ptr<const RangeList> list) {
+  ++lists_;
+  return add_registration(end_of(static_cast<uintptr_t>(comm), Direction::kSend), list->begin(), list->bytes(), MemoryType::kHost,
+                          list);
+}
+Result<MemoryHandle> FakeNetPlugin::register_list(RecvComm comm, std::shared_ptr<const RangeList> list) {
+  ++lists_;
+  return add_registration(end_of(static_cast<uintptr_t>(comm), Direction::kRecv), list->begin(), list->bytes(), MemoryType::kHost,
+                          list);
 }
 Status FakeNetPlugin::deregister_memory(SendComm comm, MemoryHandle handle) {
   return drop_registration(end_of(static_cast<uintptr_t>(comm), Direction::kSend), handle);

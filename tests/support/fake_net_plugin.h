@@ -60,6 +60,7 @@ class FakeNetPlugin : public NetPlugin {
     bool steers = false;                 ///< its answer to steers_flows
     uint32_t queue_depth = kQueueDepth;  ///< its answer to queue_depth
     bool tells = false;                  ///< its answer to tell_changes, though it never does
+    bool lists = false;                  ///< its answer to takes_lists
     int devices = 1;                     ///< "fake0", "fake1", ...
   };
   FakeNetPlugin() : FakeNetPlugin(Options{}) {}
@@ -89,6 +90,7 @@ class FakeNetPlugin : public NetPlugin {
   size_t free_pages() const { return free_pages_.size(); }
   size_t registrations() const { return registrations_.size(); }
   const std::vector<int>& tags() const { return tags_; }
+  uint64_t lists() const { return lists_; }  ///< ever registered
 
   /// Listens, connects and accepts until both ends exist.
   std::pair<SendComm, RecvComm> make_wire();
@@ -101,6 +103,9 @@ class FakeNetPlugin : public NetPlugin {
   uint32_t queue_depth() const override { return options_.queue_depth; }
   bool tell_changes(SendComm, std::function<void()>) override { return options_.tells; }
   bool tell_changes(RecvComm, std::function<void()>) override { return options_.tells; }
+  bool takes_lists() const override { return options_.lists; }
+  Result<MemoryHandle> register_list(SendComm comm, std::shared_ptr<const RangeList> list) override;
+  Result<MemoryHandle> register_list(RecvComm comm, std::shared_ptr<const RangeList> list) override;
   Result<int> device_count() override { return options_.devices; }
   Result<DeviceProperties> properties(int dev) override;
   Result<ListenComm> listen(int dev, Handle& handle) override;
@@ -133,6 +138,7 @@ class FakeNetPlugin : public NetPlugin {
     std::byte* data = nullptr;
     size_t bytes = 0;
     MemoryType type = MemoryType::kHost;
+    std::shared_ptr<const RangeList> memory_list = nullptr;  // `data` counts from its begin
     uint32_t delay = 0;
     uint64_t posts_when_done = 0;  // of its comm; `received` is answered until the next one
     ReceivedMessage received;
@@ -166,6 +172,7 @@ class FakeNetPlugin : public NetPlugin {
     std::byte* data;
     size_t bytes;
     MemoryType type;
+    std::shared_ptr<const RangeList> list = nullptr;
   };
 
   CallScript& script(Call call) { return scripts_[static_cast<size_t>(call)]; }
@@ -173,7 +180,9 @@ class FakeNetPlugin : public NetPlugin {
   bool not_yet(Call call);
   Status refuse(const char* operation, const char* why);
   End* end_of(uintptr_t comm, Direction direction);
-  Result<MemoryHandle> add_registration(End* end, void* data, size_t bytes, MemoryType type);
+  Result<MemoryHandle> add_registration(End* end, void* data, size_t bytes, MemoryType type,
+                                        std::shared_ptr<const RangeList> list = nullptr);
+  static std::vector<iovec> parts_of(const FakeRequest& request);
   Status drop_registration(End* end, MemoryHandle handle);
   Result<std::optional<Request>> post(Call call, End* end, std::byte* data, size_t bytes, int tag, MemoryHandle handle);
   uintptr_t add_end(Direction direction, size_t wire);
@@ -197,6 +206,7 @@ class FakeNetPlugin : public NetPlugin {
   std::vector<uint64_t> connecting_;  // scratch values of connects in progress
   uint64_t next_scratch_ = 1;
   std::vector<Registration> registrations_;
+  uint64_t lists_ = 0;
   uintptr_t next_registration_ = 1;
   uint64_t messages_ = 0;
 };
