@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <iterator>
 
@@ -67,6 +68,17 @@ Result<std::unique_ptr<EndPair>> EndPair::start(const EnvironmentOverrides& over
 // Its socket is closed: it ends, if it has not yet.
 Status EndPair::died(End& end) {
   return Status(Code::kPeerGone, end.name, describe_exit(end.process.wait()));
+}
+
+double EndPair::cpu_seconds() const {
+  double seconds = 0;
+  for (const End& end : ends_) {
+    clockid_t clock{};
+    timespec now{};
+    if (::clock_getcpuclockid(end.process.pid(), &clock) == 0 && ::clock_gettime(clock, &now) == 0)
+      seconds += static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+  }
+  return seconds;
 }
 
 Result<EndPair::Answers> EndPair::ask(const EndCommand& leader, const EndCommand& follower, Duration limit) {

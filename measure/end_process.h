@@ -61,6 +61,8 @@ class EndPair {
   Result<Answers> ask(const EndCommand& leader, const EndCommand& follower, Duration limit);
   /// The same command for both.
   Result<Answers> ask(const EndCommand& both, Duration limit) { return ask(both, both, limit); }
+  /// User and system time of both processes so far. An end that the other writes to, or reads from, has no time of its own to measure.
+  double cpu_seconds() const;
 
  private:
   struct End {

@@ -83,7 +83,10 @@ Result<EndPair::Answers> RowMeter::move(uint64_t count) {
   EndCommand prepare = command(EndCommand::Call::kPrepare);
   prepare.count = count;
   TCPX_RETURN_IF_ERROR(ends_->ask(prepare, step_limit(row_.message_bytes)).status());
-  return ends_->ask(command(EndCommand::Call::kRun), step_limit(row_.message_bytes * count));
+  const double before = ends_->cpu_seconds();
+  auto run = ends_->ask(command(EndCommand::Call::kRun), step_limit(row_.message_bytes * count));
+  run_cpu_seconds_ = ends_->cpu_seconds() - before;
+  return run;
 }
 
 Result<RowMeter::Round> RowMeter::round(uint64_t count) {
@@ -95,8 +98,7 @@ Result<RowMeter::Round> RowMeter::round(uint64_t count) {
   resident_growth_bytes_ = std::max(resident_growth_bytes_, end_bytes - resident_begin_bytes_);
   const bool leader_ends = row_.pattern == Pattern::kPingPong || follower.end_ns == 0;
   const int64_t begin_ns = leader.begin_ns == 0 ? follower.begin_ns : leader.begin_ns;
-  return Round{.taken = Duration((leader_ends ? leader : follower).end_ns - begin_ns),
-               .cpu_seconds = leader.cpu_seconds + follower.cpu_seconds};
+  return Round{.taken = Duration((leader_ends ? leader : follower).end_ns - begin_ns), .cpu_seconds = run_cpu_seconds_};
 }
 
 // Also the warm-up: the first messages of a connection, and of memory, are slow.

@@ -80,6 +80,7 @@ class RowMeter {
   int64_t resident_begin_bytes_ = 0, resident_growth_bytes_ = 0;  // of both ends, since before the first round of the row
   uint64_t count_ = 0;                                            // messages of a sample
   std::vector<double> samples_;
+  double run_cpu_seconds_ = 0;              // of both processes, while the latest round ran
   double cpu_seconds_ = 0, gigabytes_ = 0;  // of all samples
   std::string mismatch_;                    // the first
 };

@@ -19,6 +19,8 @@ namespace tcpx {
 
 inline constexpr unsigned kManyCores = 16;  ///< from so many on, several channels are worth their threads
 
+inline constexpr uint64_t kRawWriteBytes = 512 << 10;  ///< of a call of raw TCP
+
 /// The common part of their command lines.
 struct ComparisonOptions {
   /// @param row_milliseconds default time of a row

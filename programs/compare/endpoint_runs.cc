@@ -17,6 +17,7 @@ constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int32_t kMostInline = 65536;
 constexpr uint64_t kMemcpyBytes = 256 * kMiB;
 constexpr uint64_t kOutstanding = 64;
+constexpr uint32_t kRawStreams = 8;
 
 constexpr char kEndpointAbout[] =
     "Endpoints of two processes over the software plugin on loopback, from GPU to GPU where there are any. Each column is "
@@ -26,8 +27,7 @@ constexpr char kEndpointAbout[] =
     "Bulk: one connection, against the bare transfer pipeline with the same channels, sockets, chunks, windows and messages "
     "ahead, driven by the thread that measures. Vectors: the same bytes in ranges without neighbours at both ends, one "
     "operation, against one range; ends of a read count at the reader. Latency: half a round trip of send and recv, the "
-    "receives posted ahead; in the frame (inline) or forced through the pipeline; NCCL is send and recv of PyTorch over its "
-    "own socket transport between the two GPUs, the best of the settings of bench_soft_plugin for each size. Small: messages "
+    "receives posted ahead; in the frame (inline) or forced through the pipeline; beside NCCL, and a socket. Small: messages "
     "of one connection, so many ahead. One: writes and reads of one connection, each begun when the one before it is done. "
     "Local: the same, as the library does it between endpoints of one host, beside TCP; for host memory beside one thread that "
     "copies as much within its process. All other tables are of TCP, unless the parameter \"local\" says auto. "
@@ -144,6 +144,11 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
   EndSetup pipeline = best, all = best;
   pipeline.kind = EndSetup::Kind::kPipeline;
   all.peers = options_.peers;
+  EndSetup raw;
+  raw.kind = EndSetup::Kind::kRawTcp;
+  raw.request_bytes = kRawWriteBytes;
+  EndSetup raw_streams = raw;
+  raw_streams.streams = quick_ ? 2 : kRawStreams;
   const std::string of_ranges = concat("vectors of ranges of ", format_bytes(ranges)), many = concat(options_.peers, " peers");
   const RowSetup send = operation(Verb::kSend), write = operation(Verb::kWrite), read = operation(Verb::kRead);
   const RowSetup writev = operation(Verb::kWrite, ranges), readv = operation(Verb::kRead, ranges);
@@ -152,10 +157,9 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
   const RowSetup to_peers = operation(Verb::kWrite, 0, std::max<uint64_t>(2 * options_.peers, 8));
   const RowSetup turns{.outstanding = 2};
 
-  Part latency{
-      "latency",
-      {.title = "Half a round trip", .ping_pong = sizes({0, 8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB}, {0, 8, 4 * kKiB})},
-      "NCCL"};
+  Part latency{"latency",
+               {.title = "Half a round trip", .ping_pong = sizes({8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB}, {8, 4 * kKiB})},
+               "NCCL"};
   std::vector<Part> local;
   for (const MemoryType memory : memories) {
     const std::string name = memory == MemoryType::kHost ? "host" : "gpu", title = concat("One host, ", name, " memory");
@@ -183,13 +187,24 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
                       .ratios = {{"local", "TCP"}, {"local, writev", "TCP, writev"}, {"local", "memcpy"}}},
                      memory == MemoryType::kHost ? "memcpy" : ""});
   }
+  latency.section.movers.push_back({"raw TCP", raw});
+  const std::string raw_name = concat("raw TCP, ", counted(raw_streams.streams, "stream"));
   std::vector<Part> parts = {
       {"bulk",
        {.title = "Bulk",
-        .movers = {{"pipeline", pipeline}, {"send, recv", best, send}, {"write", best, write}, {"read", best, read}},
+        .movers = {{"pipeline", pipeline},
+                   {"send, recv", best, send},
+                   {"write", best, write},
+                   {"read", best, read},
+                   {raw_name, raw_streams}},
         .one_way = sizes({kMiB, 8 * kMiB, 64 * kMiB, 256 * kMiB}, {kMiB}),
-        .ratios = {{"send, recv", "pipeline"}, {"write", "pipeline"}, {"read", "pipeline"}},
-        .costs = true}},
+        .ratios = {{"send, recv", "pipeline"},
+                   {"write", "pipeline"},
+                   {"read", "pipeline"},
+                   {"pipeline", raw_name},
+                   {"pipeline", "NCCL"}},
+        .costs = true},
+       "NCCL"},
       {"vector",
        {.title = concat('V', of_ranges.substr(1)),
         .movers = {{"write", best, write},
@@ -232,9 +247,10 @@ Result<MeasuredRun> EndpointRuns::by_others(const Part& part) {
   if (part.other == "memcpy") {
     TCPX_ASSIGN_OR_RETURN(other.one_way, copies_of_a_thread(part.section.one_way, comparison_.row()));
   } else if (part.other == "NCCL") {
-    Sizes with_bytes = part.section.ping_pong;
-    std::erase(with_bytes, 0);
-    other.ping_pong = best_of(comparison_.run_nccl({kMiB}, with_bytes), &MeasuredRun::ping_pong, false);
+    const Sizes& one_way = part.section.one_way;
+    const auto runs = comparison_.run_nccl(one_way.empty() ? Sizes{kMiB} : one_way, part.section.ping_pong);
+    other.one_way = best_of(runs, &MeasuredRun::one_way, true);
+    other.ping_pong = best_of(runs, &MeasuredRun::ping_pong, false);
   }
   return other;
 }

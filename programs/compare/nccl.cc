@@ -131,18 +131,20 @@ MeasuredRun run_of(const json& root) {
 }  // namespace
 
 const std::vector<NcclSetting>& nccl_settings() {
-  const auto with = [](std::string label, const char* threads_and_sockets, const char* channels, EnvironmentOverrides more = {}) {
-    more.insert({{"NCCL_SOCKET_NTHREADS", threads_and_sockets},
-                 {"NCCL_NSOCKS_PERTHREAD", threads_and_sockets},
+  const auto with = [](std::string label, const char* threads, const char* sockets, const char* channels,
+                       EnvironmentOverrides more = {}) {
+    more.insert({{"NCCL_SOCKET_NTHREADS", threads},
+                 {"NCCL_NSOCKS_PERTHREAD", sockets},
                  {"NCCL_NCHANNELS_PER_NET_PEER", channels},
                  {"NCCL_MIN_P2P_NCHANNELS", channels}});
     return NcclSetting{std::move(label), std::move(more)};
   };
   static const std::vector<NcclSetting> settings = {
       {"default", {}},
-      with("2x2 sockets, 8 channels", "2", "8"),
-      with("the same, pieces of 512 KiB", "2", "8", {{"NCCL_P2P_NET_CHUNKSIZE", "524288"}}),
-      with("4x4 sockets, 4 channels", "4", "4"),
+      with("2x2 sockets, 8 channels", "2", "2", "8"),
+      with("the same, pieces of 512 KiB", "2", "2", "8", {{"NCCL_P2P_NET_CHUNKSIZE", "524288"}}),
+      with("4x4 sockets, 4 channels", "4", "4", "4"),
+      with("2x1 sockets, 32 channels, pieces of 1 MiB", "2", "1", "32", {{"NCCL_P2P_NET_CHUNKSIZE", "1048576"}}),
   };
   return settings;
 }

@@ -30,7 +30,7 @@ struct NcclSetting {
   std::string label;
   EnvironmentOverrides variables;
 };
-/// The default, and three with more sockets and channels. As in tests/nccl/run_nccl.sh.
+/// The default, and those that `tests/nccl/run_nccl.sh search` has found to be the fastest at some size, on several machines.
 const std::vector<NcclSetting>& nccl_settings();
 
 /// "NCCL 2.28.9, PyTorch 2.9.0". @return kUnsupported, with the reason, when NCCL cannot be measured here.

@@ -17,7 +17,6 @@
 namespace tcpx {
 namespace {
 
-constexpr uint64_t kRawWriteBytes = 512 << 10;
 constexpr uint64_t kLeastRawMessageBytes = 4 << 20;
 constexpr uint64_t kLongChunkBytes = 512 << 10;
 constexpr uint64_t kLargestPingPong = 1 << 20;

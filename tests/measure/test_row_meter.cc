@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <thread>
+
+#include "tests/support/wait_until.h"
+
 namespace tcpx {
 namespace {
 
@@ -40,6 +44,18 @@ TEST(EndPair, NoCommandLastsLongerThanThePair) {
   const TimePoint begin = Clock::steady().now();
   EXPECT_EQ((*pair)->ask({}, kLong).status().code(), Code::kTimeout);
   EXPECT_LT(Clock::steady().now() - begin, kLong / 2);
+}
+
+// Also those that have nothing to measure themselves.
+TEST(EndPair, CountsTheProcessorTimeOfBoth) {
+  const std::atomic<bool> stop = false;
+  const auto pair = EndPair::start({}, stop, Deadline::after(kLong), {"/bin/sh", "-c", "while :; do :; done"});
+  ASSERT_TRUE(pair.is_ok()) << pair.status().to_string();
+  EXPECT_TRUE(testing::wait_until([&] { return (*pair)->cpu_seconds() > 0.2; }));
+  const auto idle = EndPair::start({}, stop, Deadline::after(kLong), {"/bin/sh", "-c", "exec tail -f /dev/null"});
+  ASSERT_TRUE(idle.is_ok()) << idle.status().to_string();
+  std::this_thread::sleep_for(kShort);
+  EXPECT_LT((*idle)->cpu_seconds(), 0.2);
 }
 
 TEST(EndPair, SaysWhenThereIsNoSuchProgram) {
