@@ -5,7 +5,7 @@
 #   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint|nixl|python|local|cores] [COMMIT]
 #
 # COMMIT names the tree in the report where there is no git metadata. --only runs one part, for a machine that is lent for a short time.
-# `endpoint`, the benchmark of Endpoint, runs only when asked for: it builds nothing else and takes about five minutes, with NCCL beside
+# `speed` begins with a table of ours beside plain sockets, NCCL and NIXL over TCP. `endpoint`, the benchmark of Endpoint, runs only when asked for: it builds nothing else and takes about five minutes, with NCCL beside
 # it where there are two GPUs and PyTorch. `nixl`, the back-end for NIXL beside NIXL's own and beside Endpoint, runs where
 # scripts/install_deps.sh --nixl has installed NIXL; alone, it builds nothing else and takes about five minutes, too. `python`, the
 # package's tests and its costs, runs only when asked for, with a python3 that has nanobind, pytest and PyTorch with CUDA. So do
@@ -44,7 +44,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,local.txt,local.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,local.txt,local.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -224,7 +224,23 @@ draw() {
   step plot.txt 30 "chart of test_tcpx_perf" scripts/plot.py "$out/perf.json" --beside "$out/bench_soft_plugin.json"
 }
 
+# Over TCP, beside plain sockets, NCCL's own, and NIXL's back-end where scripts/install_deps.sh --nixl has installed NIXL.
+compare_speed() {
+  local reports=("$out/bench_endpoint.json")
+  local bench=("$build/bench/bench_endpoint" --only one,bulk,latency --milliseconds 300 --json "$out/bench_endpoint.json")
+  step bench_endpoint.txt 200 "bench_endpoint" "${bench[@]}" || return
+  if [[ -x $nixl/bin/python3 ]]; then
+    local memory=(--memory vram --gpus 0,0)
+    (($(nvidia-smi -L | wc -l) < 2)) || memory=(--memory vram --gpus 0,1)
+    step nixl.txt 120 "NIXL, back-ends" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${memory[@]}" --plugins "$build/lib/nixl" \
+      --patterns 8B,4KiB,64KiB,1MiB,64MiB,4096x32KiB --seconds 0.2 --json "$out/nixl.json" && reports+=("$out/nixl.json")
+  fi
+  step speed.txt 10 "table" scripts/speed_table.py "${reports[@]}"
+  grep -a '^|' "$out/speed.txt" | tee -a "$out/report.txt"
+}
+
 run_speed() {
+  compare_speed
   step bench_unpack.txt 120 "bench_unpack" "$build/bench/bench_unpack" --json "$out/bench_unpack.json"
 
   step bench_soft_plugin.txt 300 "bench_soft_plugin" "$build/bench/bench_soft_plugin" --long --json "$out/bench_soft_plugin.json"

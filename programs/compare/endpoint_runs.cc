@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -96,6 +97,7 @@ class EndpointRuns {
   Comparison& comparison_;
   const bool quick_;
   EnvironmentOverrides overrides_;
+  std::optional<std::vector<MeasuredRun>> nccl_;  // with each of its settings
 };
 
 EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& settings, Comparison& comparison)
@@ -247,10 +249,19 @@ Result<MeasuredRun> EndpointRuns::by_others(const Part& part) {
   if (part.other == "memcpy") {
     TCPX_ASSIGN_OR_RETURN(other.one_way, copies_of_a_thread(part.section.one_way, comparison_.row()));
   } else if (part.other == "NCCL") {
-    const Sizes& one_way = part.section.one_way;
-    const auto runs = comparison_.run_nccl(one_way.empty() ? Sizes{kMiB} : one_way, part.section.ping_pong);
-    other.one_way = best_of(runs, &MeasuredRun::one_way, true);
-    other.ping_pong = best_of(runs, &MeasuredRun::ping_pong, false);
+    // Once, for all the sections that have it.
+    if (!nccl_) {
+      Sizes one_way, ping_pong;
+      for (const Part& each : parts()) {
+        if (each.other != "NCCL" || !is_wanted(each.name)) continue;
+        one_way.insert(one_way.end(), each.section.one_way.begin(), each.section.one_way.end());
+        ping_pong.insert(ping_pong.end(), each.section.ping_pong.begin(), each.section.ping_pong.end());
+      }
+      if (one_way.empty()) one_way = {kMiB};
+      nccl_ = comparison_.run_nccl(one_way, ping_pong);
+    }
+    if (!part.section.one_way.empty()) other.one_way = best_of(*nccl_, &MeasuredRun::one_way, true);
+    if (!part.section.ping_pong.empty()) other.ping_pong = best_of(*nccl_, &MeasuredRun::ping_pong, false);
   }
   return other;
 }

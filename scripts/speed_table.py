@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Prints what a run has measured over TCP as one table of Markdown: ours, plain sockets, NCCL and NIXL's back-ends.
+
+usage: speed_table.py FILE...    reports (--json) of `bench_endpoint --only one,bulk,latency` and of integrations/nixl/bench.py, of one
+                                 machine and hour
+"""
+
+import json
+import pathlib
+import sys
+
+SHORT = {8: "8 B", 4096: "4 KiB", 65536: "64 KiB", 1 << 20: "1 MiB"}
+LONG, LIST = 64 << 20, 4096 * 32768
+COLUMNS = [*SHORT.values(), "64 MiB", "64 MiB streamed", "4096 x 32 KiB"]
+NAMES = {"UCX": "NIXL, its own back-end", "TCPX": "NIXL over ours"}
+
+
+def time(us):
+    return f"{us['median']:.3g} us"
+
+
+def rate(gigabytes, per_core_second=None):
+    cost = f" ({1 / per_core_second:.2g})" if per_core_second else ""
+    return f"{gigabytes['median']:.3g} GB/s{cost}"
+
+
+class Rows(dict):
+    """Cells by the name of the row, then of the column."""
+
+    def put(self, row, column, cell):
+        self.setdefault(row, {})[column] = cell
+
+    def add_endpoint(self, table, costs):
+        title = table["title"]
+        for row in table["rows"]:
+            values = row["values"]
+            size = int(values["bytes"])
+            for name, value in values.items():
+                if not isinstance(value, dict) or " / " in name:
+                    continue
+                if title == "One short operation at a time":
+                    us = {"median": 1e3 / value["median"]}
+                    self.put(f"`Endpoint`, {name}", SHORT[size], time(us))
+                elif title.startswith("One operation at a time") and size == LONG and not name.endswith("v"):
+                    self.put(f"`Endpoint`, {name}", "64 MiB", rate(value))
+                elif title.startswith("One operation at a time") and size == LIST and name.endswith("v"):
+                    self.put(f"`Endpoint`, {name[:-1]}", COLUMNS[-1], rate(value))
+                elif title == "Half a round trip" and name in ("raw TCP", "NCCL") and size in SHORT:
+                    self.put(f"{name}, half a round trip; a stream", SHORT[size], time(value))
+                elif title == "Bulk" and size == LONG:
+                    other = name.split(",")[0] if name.startswith(("raw TCP", "NCCL")) else None
+                    label = f"{other}, half a round trip; a stream" if other else f"`Endpoint`, {name}"
+                    if name == "pipeline":
+                        label = "the pipeline alone"
+                    self.put(label, COLUMNS[-2], rate(value, costs.get(name)))
+
+    def add_nixl(self, table):
+        operation = table["title"].split(",")[0].lower()
+        for row in table["rows"]:
+            values = row["values"]
+            size = int(values["block"])
+            for back_end, name in NAMES.items():
+                us = values.get(f"{back_end}, time")
+                if not us:
+                    continue
+                label = f"{name}, {operation}"
+                if values["blocks"] == 1 and size in SHORT:
+                    self.put(label, SHORT[size], f"{us['median']:.3g} us (best {us['min']:.3g})")
+                elif values["blocks"] == 1 and size == LONG:
+                    self.put(label, "64 MiB", rate(values[back_end]))
+                elif size * values["blocks"] == LIST:
+                    self.put(label, COLUMNS[-1], rate(values[back_end]))
+
+
+def main():
+    try:
+        reports = [json.loads(pathlib.Path(name).read_text()) for name in sys.argv[1:]]
+    except (OSError, ValueError) as error:
+        sys.exit(f"speed_table.py: {error}")
+    rows = Rows()
+    for report in reports:
+        tables = {table["title"]: table for table in report["tables"]}
+        wrong = [table["title"] for table in report["tables"] for row in table["rows"] if not row["verified"]]
+        if wrong:
+            sys.exit(f"speed_table.py: wrong bytes, or none compared: {', '.join(wrong)}")
+        long_rows = [row for row in tables.get("Bulk, per core-second", {"rows": []})["rows"] if row["values"]["bytes"] == LONG]
+        costs = long_rows[0]["values"] if long_rows else {}
+        for table in report["tables"]:
+            if report["benchmark"] == "bench_endpoint":
+                rows.add_endpoint(table, costs)
+            elif report["benchmark"] == "bench_nixl":
+                rows.add_nixl(table)
+    if not rows:
+        sys.exit("speed_table.py: reports of bench_endpoint or of integrations/nixl/bench.py are wanted")
+    print("| one operation at a time, medians (core-seconds for a GB) | " + " | ".join(COLUMNS) + " |")
+    print("|---" * (1 + len(COLUMNS)) + "|")
+    for name, cells in rows.items():
+        print(f"| {name} | " + " | ".join(cells.get(column, "") for column in COLUMNS) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Lets scripts/speed_table.py make a table of made-up reports.   check_speed_table.py SPEED_TABLE.PY"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def median(value):
+    return {"count": 5, "min": value / 2, "median": value, "max": 2 * value}
+
+
+def table(title, *rows, verified=True):
+    return {"title": title, "columns": [], "rows": [{"name": "", "verified": verified, "values": values} for values in rows]}
+
+
+ENDPOINT = [
+    table("One short operation at a time", {"bytes": 8, "write": median(50)}, {"bytes": 1 << 20, "write": median(4)}),
+    table("One operation at a time, vectors of ranges of 32 KiB", {"bytes": 64 << 20, "write": median(25), "writev": median(1)},
+          {"bytes": 128 << 20, "write": median(2), "writev": median(21)}),
+    table("Half a round trip", {"bytes": 8, "gpu, inline": median(19), "raw TCP": median(4.5), "NCCL": median(50), "raw TCP / NCCL": 0.09}),
+    table("Bulk", {"bytes": 64 << 20, "pipeline": median(30), "raw TCP, 8 streams": median(35), "NCCL": median(33)}),
+    table("Bulk, per core-second", {"bytes": 64 << 20, "pipeline": 2.0, "raw TCP, 8 streams": 2.5}),
+]
+NIXL = [table("WRITE, plain lists", {"block": 4096, "blocks": 1, "UCX": median(1), "UCX, time": median(60), "TCPX": median(2), "TCPX, time": median(30)},
+              {"block": 32768, "blocks": 4096, "UCX": median(0.5), "UCX, time": median(9), "TCPX": median(12), "TCPX, time": median(9)})]
+EXPECTED = [
+    "| `Endpoint`, write | 20 us |  |  | 250 us | 25 GB/s |  | 21 GB/s |",
+    "| raw TCP, half a round trip; a stream | 4.5 us |  |  |  |  | 35 GB/s (0.4) |  |",
+    "| NCCL, half a round trip; a stream | 50 us |  |  |  |  | 33 GB/s |  |",
+    "| the pipeline alone |  |  |  |  |  | 30 GB/s (0.5) |  |",
+    "| NIXL, its own back-end, write |  | 60 us (best 30) |  |  |  |  | 0.5 GB/s |",
+    "| NIXL over ours, write |  | 30 us (best 15) |  |  |  |  | 12 GB/s |",
+]
+
+
+def made_of(*reports):
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for i, (benchmark, tables) in enumerate(reports):
+            paths.append(pathlib.Path(folder) / f"{i}.json")
+            paths[-1].write_text(json.dumps({"benchmark": benchmark, "tables": tables}))
+        return subprocess.run([sys.executable, sys.argv[1], *paths], capture_output=True, text=True, check=False)
+
+
+run = made_of(("bench_endpoint", ENDPOINT), ("bench_nixl", NIXL))
+lines = run.stdout.splitlines()
+assert run.returncode == 0, run.stderr
+assert lines[0].endswith("| 8 B | 4 KiB | 64 KiB | 1 MiB | 64 MiB | 64 MiB streamed | 4096 x 32 KiB |"), lines[0]
+assert sorted(lines[2:]) == sorted(EXPECTED), run.stdout
+wrong = made_of(("bench_endpoint", [table("Bulk", {"bytes": 8, "pipeline": median(1)}, verified=False)]))
+assert wrong.returncode == 1 and "wrong bytes" in wrong.stderr, wrong
+other = made_of(("bench_unpack", []))
+assert other.returncode == 1 and "are wanted" in other.stderr, other
+assert subprocess.run([sys.executable, sys.argv[1], "/no/such"], capture_output=True, check=False).returncode == 1
