@@ -5,11 +5,12 @@
 #   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint|nixl|python|local|cores] [COMMIT]
 #
 # COMMIT names the tree in the report where there is no git metadata. --only runs one part, for a machine that is lent for a short time.
-# `speed` begins with a table of ours beside plain sockets, NCCL and NIXL over TCP. `endpoint`, the benchmark of Endpoint, runs only when asked for: it builds nothing else and takes about five minutes, with NCCL beside
-# it where there are two GPUs and PyTorch. `nixl`, the back-end for NIXL beside NIXL's own and beside Endpoint, runs where
-# scripts/install_deps.sh --nixl has installed NIXL; alone, it builds nothing else and takes about five minutes, too. `python`, the
-# package's tests and its costs, runs only when asked for, with a python3 that has nanobind, pytest and PyTorch with CUDA. So do
-# `local`, endpoints of one host beside TCP, and `cores`, the defaults of threads and sockets beside other settings, about 5 minutes each.
+# `speed` begins with a table of ours beside plain sockets, NCCL and NIXL over TCP. `endpoint`, the benchmark of Endpoint, runs only when
+# asked for: it builds nothing else and takes about five minutes, with NCCL beside it where there are two GPUs and PyTorch. `nixl`, the
+# back-end for NIXL beside NIXL's own and beside Endpoint, runs where scripts/install_deps.sh --nixl has installed NIXL; alone, it builds
+# nothing else and takes about five minutes, too. `python`, the package's tests and its costs, runs only when asked for, with a python3
+# that has nanobind, pytest and PyTorch with CUDA. So do `local`, endpoints of one host beside TCP, and `cores`, the defaults of threads
+# and sockets beside other settings, about 5 minutes each.
 # Report and logs go to $OUT when it is set, else to build/gpu_report. Extra CMake arguments may be given in $CMAKE_ARGS.
 # Needs g++, CMake, Ninja, the CUDA toolkit with compute-sanitizer, and the libraries of scripts/install_deps.sh.
 # Exit status: 0 all passed, 1 something failed or could not be run, 77 no GPU here.
