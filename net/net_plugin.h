@@ -149,7 +149,7 @@ class NetPlugin {
   virtual Status deregister_memory(SendComm comm, MemoryHandle handle) = 0;
   virtual Status deregister_memory(RecvComm comm, MemoryHandle handle) = 0;
 
-  /// True: the plugin also registers host memory in several places, of which requests are then made as of memory in one.
+  /// True: `register_list` makes one registration of host memory in several places.
   virtual bool takes_lists() const { return false; }
   /// Call if `takes_lists`. Requests name addresses that count from RangeList::begin. Ends as any other registration.
   virtual Result<MemoryHandle> register_list(SendComm /*comm*/, std::shared_ptr<const RangeList> /*list*/) { return no_lists(); }

@@ -224,11 +224,12 @@ Status FakeNetPlugin::run_engine(End& end) {
     if (request.state != RequestState::kActive) continue;
     if (end.direction == Direction::kSend) {
       if (wire.receiver_closed) return plugin_peer_gone("test");
-      auto& message = wire.messages.emplace_back();
+      std::vector<std::byte> message;
       for (const iovec& part : parts_of(request)) {
         const auto* const begin = static_cast<const std::byte*>(part.iov_base);
         message.insert(message.end(), begin, begin + part.iov_len);
       }
+      wire.messages.push_back(std::move(message));
     } else if (!wire.messages.empty()) {
       if (!attach_message(end, request)) break;
       wire.messages.pop_front();
