@@ -124,6 +124,7 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
   start_copies();
   parts_.clear();
   uint32_t skip = written_;
+  // As many as a call takes; perhaps not all of the last piece.
   for (uint32_t i = 0; i < count_ && parts_.size() + 2 <= IOV_MAX; ++i) {
     Piece& next = piece(i);
     if (Status status = see_copied(next); !status.is_ok()) return fail(status);
@@ -133,7 +134,6 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
     const std::byte* payload = next.slot ? next.slot.data() : next.source;
     if (next.list != nullptr) {
       next.list->append_to(parts_, static_cast<uint64_t>(payload - next.list->begin()) + skip, next.bytes - skip, IOV_MAX);
-      if (parts_.size() == IOV_MAX) break;  // perhaps not all of it
     } else if (next.bytes > skip) {
       parts_.push_back({const_cast<std::byte*>(payload) + skip, next.bytes - skip});
     }

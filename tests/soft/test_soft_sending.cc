@@ -71,6 +71,21 @@ class SendingFlow : public ::testing::Test {
   SoftRegion* region_ = nullptr;
 };
 
+// Short messages wait behind a long one, and leave together: a system call takes 1024 parts.
+TEST_F(SendingFlow, ShortMessagesOfManyRangesLeaveTogether) {
+  constexpr size_t kRanges = 3'000, kMessages = 4;
+  start(kMost, kMost, kSmallBuffer);
+  std::vector<std::byte> memory(2 * kRanges);
+  const auto list = std::make_shared<RangeList>();
+  for (size_t i = 0; i < kRanges; ++i) list->add(&memory[2 * i], 1);
+  const SoftRegion* const ranges = comm_->register_list(list);
+  std::vector<abi::TcpxRequest*> requests = {post(kMost)};
+  for (size_t i = 0; i < kMessages; ++i)
+    requests.push_back(must(comm_->isend(list->begin(), static_cast<int>(kRanges), 0, ranges)));
+  EXPECT_EQ(read_cuts(kMost + kMessages * kRanges).size(), requests.size());
+  for (const abi::TcpxRequest* request : requests) EXPECT_TRUE(is_done(request));
+}
+
 TEST_F(SendingFlow, ASocketThatIsFullHoldsNoOtherMessageUp) {
   constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than its buffers take
   start(kLarge, kLarge, 4096);
