@@ -33,7 +33,7 @@ class Registrations {
   /// kCuda.
   /// @return the first refusal of a plugin; nothing is registered then
   Result<RegisteredMemory> add(void* data, size_t bytes, MemoryType type);
-  /// The same for a list of host memory, whose addresses count from its begin. Call if NetPlugin::takes_lists.
+  /// Registers a list of host memory likewise. Its addresses count from RangeList::begin. Call if NetPlugin::takes_lists.
   Result<RegisteredMemory> add(const std::shared_ptr<const RangeList>& list);
   /// True when `memory` is the current registration of its slot.
   bool holds(const RegisteredMemory& memory) const;

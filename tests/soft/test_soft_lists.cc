@@ -69,7 +69,7 @@ class SoftLists : public SoftFaults {
 };
 
 TEST_F(SoftLists, BytesGoFromPlaceToPlaceAndNowhereElse) {
-  // Of one byte: more ranges than a system call takes. Then fewer and fewer.
+  // Ranges of one byte are more than a system call takes; longer ones are fewer.
   for (const size_t longest : {size_t{1}, size_t{50}, size_t{5'000}, size_t{70'000}, size_t{4 * kMiB}}) {
     for (const size_t bytes : {size_t{1}, size_t{4'097}, size_t{40'000}, longest > 1 ? 3 * kMiB + 5 : size_t{300'000}}) {
       Listed from(bytes, longest, random_), into(bytes, longest, random_);
