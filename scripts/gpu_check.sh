@@ -45,7 +45,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,local.txt,local.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_nixl.txt,speed_nixl.json,local.txt,local.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -225,16 +225,18 @@ draw() {
   step plot.txt 30 "chart of test_tcpx_perf" scripts/plot.py "$out/perf.json" --beside "$out/bench_soft_plugin.json"
 }
 
+# Of NIXL's two ends: GPU to GPU where there are two.
+vram=(--memory vram --gpus 0,0)
+(($(nvidia-smi -L | wc -l) < 2)) || vram=(--memory vram --gpus 0,1)
+
 # Over TCP, beside plain sockets, NCCL's own, and NIXL's back-end where scripts/install_deps.sh --nixl has installed NIXL.
 compare_speed() {
   local reports=("$out/bench_endpoint.json")
   local bench=("$build/bench/bench_endpoint" --only one,bulk,latency --milliseconds 300 --json "$out/bench_endpoint.json")
   step bench_endpoint.txt 200 "bench_endpoint" "${bench[@]}" || return
   if [[ -x $nixl/bin/python3 ]]; then
-    local memory=(--memory vram --gpus 0,0)
-    (($(nvidia-smi -L | wc -l) < 2)) || memory=(--memory vram --gpus 0,1)
-    step nixl.txt 120 "NIXL, back-ends" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${memory[@]}" --plugins "$build/lib/nixl" \
-      --patterns 8B,4KiB,64KiB,1MiB,64MiB,4096x32KiB --seconds 0.2 --json "$out/nixl.json" && reports+=("$out/nixl.json")
+    step speed_nixl.txt 120 "NIXL, back-ends" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${vram[@]}" --plugins "$build/lib/nixl" \
+      --patterns 8B,4KiB,64KiB,1MiB,64MiB,4096x32KiB --seconds 0.2 --json "$out/speed_nixl.json" && reports+=("$out/speed_nixl.json")
   fi
   step speed.txt 10 "table" scripts/speed_table.py "${reports[@]}"
   grep -a '^|' "$out/speed.txt" | tee -a "$out/report.txt"
@@ -255,35 +257,34 @@ run_speed() {
   draw
 }
 
-# GPU to GPU where there are two. Plugin and Endpoint have the same network devices and channels, and Endpoint's turns come before and
+# Plugin and Endpoint have the same network devices and channels, and Endpoint's turns come before and
 # after NIXL's.
 run_nixl() {
-  local memory=(--memory vram --gpus 0,0) turns
-  (($(nvidia-smi -L | wc -l) < 2)) || memory=(--memory vram --gpus 0,1)
+  local turns
   if [[ ! -x $nixl/bin/python3 ]]; then
     record FAIL 0 "NIXL" "not installed: scripts/install_deps.sh --nixl"
     return
   fi
   local in_wheel=(tests/nixl/in_wheel.sh "$nixl" "$build/lib/nixl")
   local -x NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4
-  step nixl_tests.log 40 "NIXL, transfers" "${in_wheel[@]}" check_transfers.py "${memory[@]}"
-  step nixl_tests.log 40 "NIXL, what engines do" "${in_wheel[@]}" check_engines.py "${memory[@]}"
-  step nixl_tests.log 60 "NIXL, faults" "${in_wheel[@]}" check_faults.py "${memory[@]}"
-  step nixl_tests.log 80 "NIXL, kills" "${in_wheel[@]}" check_kills.py 20 "${memory[@]}"
-  step nixl_tests.log 60 "NIXL, load" "${in_wheel[@]}" check_load.py 2000 "${memory[@]}"
+  step nixl_tests.log 40 "NIXL, transfers" "${in_wheel[@]}" check_transfers.py "${vram[@]}"
+  step nixl_tests.log 40 "NIXL, what engines do" "${in_wheel[@]}" check_engines.py "${vram[@]}"
+  step nixl_tests.log 60 "NIXL, faults" "${in_wheel[@]}" check_faults.py "${vram[@]}"
+  step nixl_tests.log 80 "NIXL, kills" "${in_wheel[@]}" check_kills.py 20 "${vram[@]}"
+  step nixl_tests.log 60 "NIXL, load" "${in_wheel[@]}" check_load.py 2000 "${vram[@]}"
   # The driver refuses to export some memory, on purpose: an error of a call, which is not one of a kernel.
-  sanitize memcheck 60 "NIXL, transfers" --report-api-errors no "${in_wheel[@]}" check_transfers.py "${memory[@]}" -kblocks -knotifies
+  sanitize memcheck 60 "NIXL, transfers" --report-api-errors no "${in_wheel[@]}" check_transfers.py "${vram[@]}" -kblocks -knotifies
 
   turns=$(mktemp -d)
   endpoint_turn() {
     step nixl.txt 40 "Endpoint $1 NIXL" "$build/bench/bench_endpoint" --only one --milliseconds 1000 --json "$turns/$1.json"
   }
   endpoint_turn before
-  step nixl.txt 160 "NIXL, back-ends" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${memory[@]}" \
+  step nixl.txt 160 "NIXL, back-ends" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${vram[@]}" \
     --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB,8192x16KiB --lists plain,prepared --seconds 0.4 --json "$out/nixl.json"
   endpoint_turn after
   step nixl_speed.txt 10 "NIXL / Endpoint" tests/nixl/check_speed.py "$out/nixl.json" "$turns"/*.json
-  step nixl.txt 60 "NIXL, back-ends of one host" "$nixl/bin/python3" integrations/nixl/bench.py --local --backends UCX,TCPX "${memory[@]}" \
+  step nixl.txt 60 "NIXL, back-ends of one host" "$nixl/bin/python3" integrations/nixl/bench.py --local --backends UCX,TCPX "${vram[@]}" \
     --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB --seconds 0.3 --json "$out/nixl_local.json"
   { grep -aE '^(VRAM|WRITE|READ)' "$out/nixl.txt" && grep -v '^===' "$out/nixl_speed.txt"; } | sed 's/^/        | /' | tee -a "$out/report.txt"
   rm -rf "$turns"
