@@ -29,6 +29,7 @@ Result<RegisteredMemory> Registrations::add(void* data, size_t bytes, MemoryType
   });
 }
 
+// Each part is the whole list: a plugin that takes lists takes them of any length.
 Result<RegisteredMemory> Registrations::add(const std::shared_ptr<const RangeList>& list) {
   return add(list->begin(), list->bytes(), MemoryType::kHost, list->bytes(),
              [&](Comm& comm, size_t /*off*/) { return comm.register_list(list); });

@@ -99,7 +99,7 @@ class NetLane final : public Lane {
     uint32_t slot = 0;
     size_t first_range = 0;  // where the parcel begins in the job
     uint64_t first_offset = 0;
-    uint64_t offset = 0;  // of its first byte among all bytes of the job; if packed
+    uint64_t offset = 0;  // of its first byte in the job's list, if it has one
     uint64_t bytes = 0;
     TransferId transfer{};
     CopyTicket ticket{};

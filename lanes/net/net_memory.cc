@@ -16,10 +16,15 @@ bool NetMemory::fits(std::span<const HeldRange> ranges, Packing wanted) {
   return wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken);
 }
 
+// False for what must be packed whatever the plugin would say.
+bool NetMemory::may_register(const Region& region) const {
+  return !region.access.staged && !(region.type == MemoryType::kHost && receives_ && parts_.steered);
+}
+
 bool NetMemory::can_list(std::span<const HeldRange> ranges) const {
   const Region& region = ranges.front().region();
-  const bool is_reached = region.type == MemoryType::kHost && !region.access.staged && region.access.copier == nullptr;
-  if (!is_reached || !connection_.takes_lists() || (receives_ && parts_.steered)) return false;
+  if (region.type != MemoryType::kHost || region.access.copier != nullptr || !may_register(region) || !connection_.takes_lists())
+    return false;
   uint64_t bytes = 0;
   for (const HeldRange& range : ranges) bytes += range.bytes;
   return bytes / ranges.size() >= kListedRangeBytes;
@@ -121,7 +126,7 @@ Result<const RegisteredMemory*> NetMemory::scrap() {
 }
 
 const RegisteredMemory* NetMemory::registered(const Region& region) {
-  if (region.access.staged || (region.type == MemoryType::kHost && receives_ && parts_.steered)) return nullptr;
+  if (!may_register(region)) return nullptr;
   const auto [known, is_new] = registrations_.try_emplace(static_cast<uint64_t>(region.id));
   if (is_new) {
     const auto memory = connection_.register_memory(region.data, region.bytes, region.type);

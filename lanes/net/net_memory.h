@@ -90,6 +90,7 @@ class NetMemory {
     bool fetches = false;  // it has mapped memory, too
   };
   bool fits(std::span<const HeldRange> ranges, Packing wanted);
+  bool may_register(const Region& region) const;
   bool can_list(std::span<const HeldRange> ranges) const;
   SegmentCopier& copier_for(const Region& region) const;
   StagingArea* find(MemoryType type, const SegmentCopier& copier) const;
