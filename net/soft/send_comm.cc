@@ -139,7 +139,9 @@ abi::TcpxRequest* SoftSendComm::post(Message content) {
   request.op = abi::kRequestOpSend;
   request.mem_type = static_cast<int32_t>(content.region->type);
   request.size = static_cast<int32_t>(content.size);
-  unsent_chunks_[slot].store(count_chunks(content.size, content.cut), std::memory_order_relaxed);
+  const uint32_t chunks = count_chunks(content.size, content.cut);
+  unsent_chunks_[slot].store(chunks, std::memory_order_relaxed);
+  unclaimed_ += chunks;
   messages_[slot] = std::move(content);
   ++posted_;
   return &request;
@@ -156,19 +158,23 @@ uint32_t SoftSendComm::take_idle_sockets(uint32_t chunks) {
     --chunks;
   }
   idle_ &= ~taken;
+  coming_ |= taken;
   return taken;
 }
 
 bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   MutexLock lock(mutex_);
+  coming_ &= ~(1u << socket);
   if (failed() || claimed_ == posted_) {
     if (!ahead) idle_ |= 1u << socket;
     return false;
   }
   Message& next = message(claimed_);
   const uint32_t bytes = std::min(next.cut, next.size - next.next_offset);
-  if (ahead && next.region->host_readable && bytes > kSmallChunkBytes) return false;
+  const bool left_for_others = next.region->host_readable || unclaimed_ <= static_cast<uint32_t>(std::popcount(coming_));
+  if (ahead && bytes > kSmallChunkBytes && left_for_others) return false;
   idle_ &= ~(1u << socket);
+  --unclaimed_;
   chunk.header = {
       .sequence = claimed_, .total = next.size, .offset = next.next_offset, .bytes = bytes, .tag = next.tag, .cut = next.cut};
   chunk.data = next.data + next.next_offset;

@@ -49,8 +49,8 @@ class SoftSendComm final : public SoftComm {
 
   // For the sockets' handlers, on I/O threads.
   /// Next chunk for data socket number `socket`. False: nothing to send now; a later isend kicks.
-  /// @param ahead the socket already has something to write: it gets only chunks worth taking early, those that need a copy
-  /// first, or so small that several go out together.
+  /// @param ahead the socket already has something to write: it gets only chunks worth taking early. These are so small that several
+  /// go out together, or need a copy first and are more than the sockets that are on their way here will take.
   bool claim(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
   /// All bytes of one chunk of message `sequence` have been handed to the kernel.
   void chunk_sent(uint64_t sequence);
@@ -87,9 +87,11 @@ class SoftSendComm final : public SoftComm {
   const Chunking chunking_;
   const std::shared_ptr<StagingPool> staging_;  // shared: the last sending comm of a GPU frees its pool
   Message messages_[kRequests] TCPX_GUARDED_BY(mutex_);
-  uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;  // first message with untaken chunks
+  uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;    // first message with untaken chunks
+  uint32_t unclaimed_ TCPX_GUARDED_BY(mutex_) = 0;  // untaken chunks of all messages
   // Bit i: socket i found nothing to send and has not been kicked since. All others will claim again by themselves.
   uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
+  uint32_t coming_ TCPX_GUARDED_BY(mutex_) = 0;  // bit i: socket i has been kicked and has not claimed since
   // Chunks of each message not yet handed to the kernel. Decremented without the lock: released by the socket that wrote the
   // chunk, acquired by test.
   std::array<std::atomic<uint32_t>, kRequests> unsent_chunks_{};

@@ -27,6 +27,7 @@ constexpr std::chrono::milliseconds kAWhile{100};  // long enough to see that so
 class Reader {
  public:
   Reader(int fd, uint32_t most_chunk_bytes) : fd_(fd), most_chunk_bytes_(most_chunk_bytes) {}
+  size_t chunks = 0;  ///< begun
 
   /// Reads the available bytes into `messages`, which have their sizes already.
   void read(std::vector<std::vector<std::byte>>& messages, size_t& bytes_read) {
@@ -44,6 +45,7 @@ class Reader {
         ASSERT_EQ(header.total, messages[header.sequence].size());
         chunk_ = header;
         payload_read_ = 0;
+        ++chunks;
       } else {
         payload_read_ += static_cast<uint32_t>(n);
         bytes_read += static_cast<size_t>(n);
@@ -200,6 +202,28 @@ TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
     sender->expect_arrived_and_done();
     memory_.release_copies();
   }
+}
+
+// A socket copies ahead, but not what others that have just been told will take: written one after the other, it would be late.
+TEST_F(SoftStaging, EverySocketTakesItsShareOfALoneMessage) {
+  constexpr size_t kSockets = 4, kBytes = kSockets * size_t{Chunking::kLeastChunkBytes};
+  io_ = *IoPool::create(1);
+  auto sender = make(kMiB, kBytes, 1, 0, kSockets);
+  for (size_t message = 1; message <= 3; ++message) {
+    sender->post(0, kBytes);
+    sender->expect_arrived_and_done();
+    for (const Reader& reader : sender->readers) EXPECT_EQ(reader.chunks, message);
+  }
+}
+
+TEST_F(SoftStaging, ASocketOfAStreamCopiesAhead) {
+  constexpr uint32_t kChunk = Chunking::kLeastChunkBytes;
+  memory_.hold_copies();
+  auto sender = make(kChunk, kMiB, 1, 0, 1);
+  for (int message = 0; message < 3; ++message) sender->post(0, kChunk);
+  EXPECT_TRUE(some_copy_held(3)) << "nobody else takes them";
+  memory_.release_copies();
+  sender->expect_arrived_and_done();
 }
 
 TEST_F(SoftStaging, WhileOnePieceIsWrittenTheNextAreCopied) {
