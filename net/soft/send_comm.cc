@@ -19,7 +19,8 @@ SoftSendComm::SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool
                            ConnectedSockets& sockets)
     : SoftComm(ObjectKind::kSendComm, memory, device, std::move(io), sockets),
       chunking_{.most_bytes = sockets.chunk_bytes, .sockets = static_cast<uint32_t>(sockets.data.size())},
-      staging_(std::move(staging)) {}
+      staging_(std::move(staging)),
+      coming_((uint32_t{1} << sockets.data.size()) - 1) {}
 
 Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
                                                            std::shared_ptr<StagingPool> staging, ConnectedSockets sockets) {

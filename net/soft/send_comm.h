@@ -91,7 +91,7 @@ class SoftSendComm final : public SoftComm {
   uint32_t unclaimed_ TCPX_GUARDED_BY(mutex_) = 0;  // untaken chunks of all messages
   // Bit i: socket i found nothing to send and has not been kicked since. All others will claim again by themselves.
   uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
-  uint32_t coming_ TCPX_GUARDED_BY(mutex_) = 0;  // bit i: socket i has been kicked and has not claimed since
+  uint32_t coming_ TCPX_GUARDED_BY(mutex_);  // bit i: socket i is new or has been kicked, and has not claimed since
   // Chunks of each message not yet handed to the kernel. Decremented without the lock: released by the socket that wrote the
   // chunk, acquired by test.
   std::array<std::atomic<uint32_t>, kRequests> unsent_chunks_{};
