@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -112,11 +113,22 @@ bool ControlStream::takes_frames() {
   return status_.is_ok() && send_error_.is_ok();
 }
 
-// Gives bytes to the socket or the shared memory. @return number of bytes taken, may be 0
-Result<size_t> ControlStream::hand_over(std::span<const std::byte> bytes) {
-  if (shared_) return shared_->write(bytes);
+// Gives the backlog and `data` to the socket or the shared memory. @return number of bytes taken, may be 0
+Result<size_t> ControlStream::hand_over(std::span<const std::byte> data) {
+  const std::span<std::byte> waiting = std::span(outgoing_).subspan(outgoing_sent_);
+  if (shared_) {
+    const Result<size_t> taken = shared_->write(waiting);
+    if (!taken.is_ok() || *taken < waiting.size() || data.empty()) return taken;
+    TCPX_ASSIGN_OR_RETURN(const size_t of_data, shared_->write(data));
+    return *taken + of_data;
+  }
+  if (!socket_) return size_t{0};
+  std::array<iovec, 2> parts{{{waiting.data(), waiting.size()}, {const_cast<std::byte*>(data.data()), data.size()}}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
   ssize_t n = 0;
-  do n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  do n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
   if (n >= 0) return static_cast<size_t>(n);
   if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
@@ -135,15 +147,34 @@ Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
   return stream_error("read frame", errno);
 }
 
+void ControlStream::send_with_backlog(std::span<const std::byte> data) {
+  const size_t before = backlog();
+  const Result<size_t> taken = hand_over(data);
+  if (!taken.is_ok()) return fail_to_send(taken.status());
+  const size_t of_data = *taken - std::min(*taken, before);
+  drop_sent(*taken - of_data);
+  outgoing_.insert(outgoing_.end(), data.begin() + static_cast<ptrdiff_t>(of_data), data.end());
+  outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
+}
+
 bool ControlStream::flush_backlog() {
-  const Result<size_t> taken = hand_over(std::span<const std::byte>(outgoing_).subspan(outgoing_sent_));
+  const Result<size_t> taken = hand_over({});
   if (!taken.is_ok()) {
-    send_error_ = taken.status();
-    outgoing_.clear();
-    outgoing_sent_ = 0;
+    fail_to_send(taken.status());
     return false;
   }
-  outgoing_sent_ += *taken;
+  drop_sent(*taken);
+  return *taken > 0;
+}
+
+void ControlStream::fail_to_send(const Status& why) {
+  send_error_ = why;
+  outgoing_.clear();
+  outgoing_sent_ = 0;
+}
+
+void ControlStream::drop_sent(size_t bytes) {
+  outgoing_sent_ += bytes;
   if (outgoing_sent_ == outgoing_.size()) {
     outgoing_.clear();
     outgoing_sent_ = 0;
@@ -151,7 +182,6 @@ bool ControlStream::flush_backlog() {
     outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<ptrdiff_t>(outgoing_sent_));
     outgoing_sent_ = 0;
   }
-  return *taken > 0;
 }
 
 // Makes the buffer hold `bytes` bytes from `incoming_begin_` on.

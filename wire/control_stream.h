@@ -24,6 +24,9 @@ namespace tcpx {
 
 /// Most bytes that may wait to be sent; beyond it the stream fails with kExhausted.
 inline constexpr size_t kMaxBacklogBytes = 64u << 20;
+/// A frame with so much data is not collected: it leaves at once, with all before it, and its data is copied only as far as the
+/// socket does not take it.
+inline constexpr size_t kLongDataBytes = 16u << 10;
 
 /// Receives frames in order.
 class ControlSink {
@@ -63,6 +66,12 @@ class ControlStream {
   template <class Frame>
   void send(const Frame& frame) {
     if (!takes_frames()) return;
+    if constexpr (requires { frame.data; }) {
+      if (frame.data.size() >= kLongDataBytes) {
+        encode_head(frame, outgoing_);
+        return send_with_backlog(frame.data);
+      }
+    }
     encode(frame, outgoing_);
     outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
   }
@@ -119,8 +128,11 @@ class ControlStream {
 
  private:
   bool flush_backlog();
+  void send_with_backlog(std::span<const std::byte> data);
+  void fail_to_send(const Status& why);
+  void drop_sent(size_t bytes);
   bool takes_frames();
-  Result<size_t> hand_over(std::span<const std::byte> bytes);
+  Result<size_t> hand_over(std::span<const std::byte> data);
   Result<size_t> take_in(std::span<std::byte> room);
   bool may_read();
   void parse(ControlSink& sink);

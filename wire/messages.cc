@@ -33,9 +33,10 @@ struct HeaderFields {
   bool begun = false;
 };
 
-// @param append_payload appends the payload to `out`
+// @param append_payload appends the payload to `out`, without the `data` that the caller will append
 template <class AppendPayload>
-void append_frame(std::vector<std::byte>& out, FrameType type, const HeaderFields& fields, AppendPayload append_payload) {
+void append_frame(std::vector<std::byte>& out, FrameType type, const HeaderFields& fields, AppendPayload append_payload,
+                  std::span<const std::byte> data = {}) {
   FrameHeader header = header_of(type);
   header.packing = static_cast<uint8_t>(fields.packing);
   header.way = static_cast<uint8_t>(fields.way);
@@ -46,7 +47,7 @@ void append_frame(std::vector<std::byte>& out, FrameType type, const HeaderField
   const size_t begin = out.size();
   append(out, std::as_bytes(std::span(&header, 1)));
   append_payload();
-  const size_t payload = out.size() - begin - sizeof header;
+  const size_t payload = out.size() - begin - sizeof header + data.size();
   assert(payload <= kMaxPayloadBytes);
   const auto payload_bytes = static_cast<uint32_t>(payload);
   std::memcpy(out.data() + begin + offsetof(FrameHeader, payload_bytes), &payload_bytes, sizeof payload_bytes);
@@ -71,22 +72,25 @@ std::string name_of(Way way) {
 }
 
 template <FrameType type>
-void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out) {
+void encode_head(const OperationFrame<type>& frame, std::vector<std::byte>& out) {
   constexpr bool kHasData = type == FrameType::kSendData || type == FrameType::kWriteData;
-  append_frame(out, type,
-               {.operation = frame.operation,
-                .value = frame.sequence,
-                .bytes = kHasData ? frame.data.size() : frame.bytes,
-                .packing = frame.packing,
-                .begun = frame.begun},
-               [&] {
-                 append_payload({.lengths = frame.lengths,
-                                 .ranges = frame.ranges,
-                                 .offers = frame.offers,
-                                 .notify = frame.notify,
-                                 .data = frame.data},
-                                out);
-               });
+  append_frame(
+      out, type,
+      {.operation = frame.operation,
+       .value = frame.sequence,
+       .bytes = kHasData ? frame.data.size() : frame.bytes,
+       .packing = frame.packing,
+       .begun = frame.begun},
+      [&] {
+        append_payload({.lengths = frame.lengths, .ranges = frame.ranges, .offers = frame.offers, .notify = frame.notify}, out);
+      },
+      frame.data);
+}
+
+template <FrameType type>
+void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out) {
+  encode_head(frame, out);
+  append(out, frame.data);
 }
 
 template <FrameType type>
@@ -107,10 +111,15 @@ Status decode(const FrameHeader& header, std::span<const std::byte> payload, Ope
   return Status::ok();
 }
 
+template void encode_head(const SendFrame&, std::vector<std::byte>&);
 template void encode(const SendFrame&, std::vector<std::byte>&);
+template void encode_head(const SendDataFrame&, std::vector<std::byte>&);
 template void encode(const SendDataFrame&, std::vector<std::byte>&);
+template void encode_head(const WriteFrame&, std::vector<std::byte>&);
 template void encode(const WriteFrame&, std::vector<std::byte>&);
+template void encode_head(const WriteDataFrame&, std::vector<std::byte>&);
 template void encode(const WriteDataFrame&, std::vector<std::byte>&);
+template void encode_head(const ReadFrame&, std::vector<std::byte>&);
 template void encode(const ReadFrame&, std::vector<std::byte>&);
 template Status decode(const FrameHeader&, std::span<const std::byte>, SendFrame&);
 template Status decode(const FrameHeader&, std::span<const std::byte>, SendDataFrame&);
@@ -118,8 +127,14 @@ template Status decode(const FrameHeader&, std::span<const std::byte>, WriteFram
 template Status decode(const FrameHeader&, std::span<const std::byte>, WriteDataFrame&);
 template Status decode(const FrameHeader&, std::span<const std::byte>, ReadFrame&);
 
+void encode_head(const ReadDataFrame& frame, std::vector<std::byte>& out) {
+  append_frame(
+      out, frame.kType, {.operation = frame.operation, .bytes = frame.data.size()}, [] {}, frame.data);
+}
+
 void encode(const ReadDataFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.data.size()}, [&] { append(out, frame.data); });
+  encode_head(frame, out);
+  append(out, frame.data);
 }
 
 Status decode(const FrameHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame) {

@@ -292,6 +292,10 @@ struct ByeFrame {
 template <FrameType type>
 void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out);
 void encode(const ReadDataFrame& frame, std::vector<std::byte>& out);
+/// The same without the frame's `data`, with which it ends.
+template <FrameType type>
+void encode_head(const OperationFrame<type>& frame, std::vector<std::byte>& out);
+void encode_head(const ReadDataFrame& frame, std::vector<std::byte>& out);
 void encode(const ReadyFrame& frame, std::vector<std::byte>& out);
 void encode(const GoFrame& frame, std::vector<std::byte>& out);
 void encode(const BeginFrame& frame, std::vector<std::byte>& out);

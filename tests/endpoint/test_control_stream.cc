@@ -2,6 +2,7 @@
 #include "wire/control_stream.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include "tests/support/ok.h"
 #include "tests/support/stream_pair.h"
@@ -91,6 +92,40 @@ TEST(ControlStream, ALongFrameArrivesAmongShortOnes) {
   EXPECT_EQ(streams.at_b.frames[5].payload, pattern(10, 6));
   EXPECT_EQ(streams.at_b.frames[6].payload, pattern(600 * 1024, 7));
   EXPECT_LE(streams.b.buffer_bytes(), sizeof(FrameHeader) + kMaxPayloadBytes);
+}
+
+TEST(ControlStream, LongDataLeavesAtOnceBehindWhatWaits) {
+  Streams streams(tcp_pair());
+  const Bytes data = pattern(kMaxInlineBytes, 1);
+  send_some(streams.a);
+  streams.a.send(ReadDataFrame{.operation = 5, .data = data});
+  EXPECT_EQ(streams.a.backlog(), 0u);
+  EXPECT_LT(streams.a.buffer_bytes(), data.size()) << "it was copied";
+  ASSERT_TRUE(wait_until([&] {
+    streams.b.receive(streams.at_b);
+    return streams.at_b.frames.size() == 5;
+  }));
+  EXPECT_EQ(streams.at_b.frames.back().payload, data);
+}
+
+// A socket that has little room takes a part of the backlog, or of the data.
+TEST(ControlStream, WhatLongDataLeavesBehindComesInOrder) {
+  Sockets sockets = unix_pair();
+  const int small = 4096;
+  ASSERT_EQ(::setsockopt(sockets.a.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+  Streams streams(std::move(sockets));
+  constexpr uint64_t kFrames = 60;
+  const auto bytes_of = [](uint64_t number) { return number % 3 == 0 ? size_t{number} : kLongDataBytes + number * 10; };
+  for (uint64_t i = 0; i < kFrames; ++i) {
+    streams.a.send(ReadDataFrame{.operation = i, .data = pattern(bytes_of(i), static_cast<unsigned>(i))});
+    if (i % 2 != 0) continue;
+    ASSERT_TRUE(streams.run_until([&] { return streams.a.backlog() == 0; }));
+  }
+  ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == kFrames; })) << streams.b.status().to_string();
+  for (uint64_t i = 0; i < kFrames; ++i) {
+    EXPECT_EQ(streams.at_b.frames[i].header.operation, i);
+    EXPECT_EQ(streams.at_b.frames[i].payload, pattern(bytes_of(i), static_cast<unsigned>(i)));
+  }
 }
 
 TEST(ControlStream, TheSinkMaySend) {
