@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl] [--torch] [--bare]
+usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl] [--mooncake] [--torch] [--bare]
 
 Installs the missing packages with apt-get, as root or through sudo, after saying which. Does nothing when all is there.
 
@@ -14,6 +14,9 @@ Installs the missing packages with apt-get, as root or through sudo, after sayin
            Python's headers and build/python-tools, a virtual environment with wheels from PyPI, to build and test the Python package
   --mpi    also what run_p2p_fullmesh.sh starts ranks with: mpirun of Open MPI
   --nixl   also releases of NIXL for its back-end's tests: Python wheels from PyPI, each in build/nixl/VERSION (220 MB to fetch)
+  --mooncake
+           also Mooncake's transfer engine, to measure beside: a Python wheel from PyPI, in build/mooncake/VERSION (70 MB to fetch;
+           with an NVIDIA driver here the wheel that has CUDA, 120 MB)
   --torch  also PyTorch of the distribution (200 MB to fetch), for the tests that move its tensors
   --bare   also what scripts/run_bare.sh makes a bare system with: debootstrap
 USAGE
@@ -30,6 +33,7 @@ check_only=false
 with_fuzz=false
 with_mpi=false
 with_nixl=false
+with_mooncake=false
 with_tests=false
 with_torch=false
 with_bare=false
@@ -40,6 +44,7 @@ for argument in "$@"; do
     --mpi) with_mpi=true ;;
     --tests) with_tests=true ;;
     --nixl) with_nixl=true ;;
+    --mooncake) with_mooncake=true ;;
     --torch) with_torch=true ;;
     --bare) with_bare=true ;;
     -h | --help) usage && exit 0 ;;
@@ -56,6 +61,8 @@ has_header() {
   done
   return 1
 }
+
+has_library() { "$python" -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$1" 2>/dev/null; }
 
 # The compiler alone is not enough: the libraries behind -fsanitize are a package of their own.
 can_fuzz() {
@@ -90,6 +97,19 @@ install_nixl() {
     # Without torch, which the wheels before 1.4 want for the names of its types only.
     "$in_wheel" -m pip install -q --disable-pip-version-check --no-deps "nixl-cu12==$version" || return 1
   done
+}
+
+mooncake_version=0.3.13.post1
+mooncake_folder=$(dirname "$nixl_folder")/mooncake/$mooncake_version
+
+has_mooncake() { "$mooncake_folder/bin/python3" -c 'import mooncake.engine, numpy' 2>/dev/null; }
+
+install_mooncake() {
+  local wheel=mooncake-transfer-engine-non-cuda
+  if has_command nvidia-smi; then wheel=mooncake-transfer-engine; fi
+  say "will install $wheel $mooncake_version into $mooncake_folder"
+  "$python" -m venv --clear "$mooncake_folder" &&
+    "$mooncake_folder/bin/python3" -m pip install -q --disable-pip-version-check numpy "$wheel==$mooncake_version" && has_mooncake
 }
 
 # Wheels to build and test the Python package with, beside those the distribution's Python has already.
@@ -144,11 +164,17 @@ fi
 if $with_mpi; then need openmpi-bin has_command mpirun; fi
 if $with_torch; then need python3-torch has_torch; fi
 if $with_bare; then need debootstrap has_command debootstrap; fi
-if $with_nixl || $with_tests; then need python3-venv "$python" -c 'import ensurepip' 2>/dev/null; fi
+if $with_mooncake; then
+  need libibverbs1 has_library libibverbs.so.1 # its wheels bring all other libraries
+  need libcurl4 has_library libcurl.so.4
+  need libnuma1 has_library libnuma.so.1
+fi
+if $with_nixl || $with_mooncake || $with_tests; then need python3-venv "$python" -c 'import ensurepip' 2>/dev/null; fi
 
 wheels=()
 if $with_tests && ! has_python_tools; then wheels+=("wheels for build/python-tools"); fi
 if $with_nixl && ! has_nixl; then wheels+=("wheels of NIXL"); fi
+if $with_mooncake && ! has_mooncake; then wheels+=("wheel of Mooncake"); fi
 if [[ ${#missing[@]} -eq 0 && ${#wheels[@]} -eq 0 ]]; then
   say "nothing is missing"
   exit 0
@@ -239,5 +265,8 @@ if $with_tests && ! has_python_tools; then
 fi
 if $with_nixl && ! has_nixl; then
   install_nixl || fail "the wheels of NIXL could not be installed; without them its tests are skipped"
+fi
+if $with_mooncake && ! has_mooncake; then
+  install_mooncake || fail "the wheel of Mooncake could not be installed; without it nothing is measured beside it"
 fi
 say "done"
