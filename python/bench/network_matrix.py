@@ -12,9 +12,9 @@ its own joins them. What is measured, by each peer in processes of its own:
     fairness         last: what slow peers cost fast ones, and the shares of connections over one link (network_fairness.py)
 
 nixl-ucx is NIXL's own back-end, UCX, over TCP alone, where scripts/install_deps.sh --nixl has installed it, and mooncake is Mooncake's
-transfer engine over TCP, where build/mooncake/RELEASE is an environment that has it. Neither says when it is connected: connect begins
-with the metadata (mooncake: the address) of the other end and ends with the first write, of 8 bytes. They have no receives that are
-posted, and 64 of their agents are not measured.
+transfer engine over TCP, where the same with --mooncake has. Neither says when it is connected: connect begins with the metadata (mooncake:
+the address) of the other end and ends with the first write, of 8 bytes. They have no receives that are posted, and 64 of their agents
+are not measured.
 
 Round trips: (time - bytes / rate) / round trip, with the rate of the link for payload. "ours" says how many times as fast tcpx is.
 Everything that arrives is compared, outside the timed part, with what is at each offset of its memory. Exit code: 0 every byte was

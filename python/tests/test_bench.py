@@ -145,6 +145,39 @@ def test_network_round_trips(network):
     assert [measurement.bar(what).endswith("MISSED") for what in measurement.seen] == [True, False, True]
 
 
+def test_mooncakes_target_sees_a_wrong_byte_and_ranges_out_of_order(network):
+    import network_mooncake
+
+    ends = [network_mooncake.LocalEnd.__new__(network_mooncake.LocalEnd) for _ in range(2)]
+    for end in ends:
+        end.memory = network_mooncake.memories.allocate("DRAM", 0, 8 * 64)
+    target, initiator = ends
+    initiator.fill(3, 8 * 64)
+    assert target.wrong(3, 8, 64) == 8
+    there, here = (end.memory.data.reshape(8, 64) for end in ends)
+    for i, j in zip(*network_mooncake.orders(8)):
+        there[j] = here[i]
+    assert target.wrong(3, 8, 64) == 0 and target.wrong(4, 8, 64) == 8
+    there[5][7] ^= 1
+    assert target.wrong(3, 8, 64) == 1
+    there[:] = here
+    assert target.wrong(3, 8, 64) >= 7
+
+
+def test_mooncake_between_two_processes(network, tmp_path):
+    import network_mooncake
+
+    python = network_mooncake.MooncakeEnd.interpreter()
+    if not python:
+        pytest.skip(f"no Mooncake: {network_mooncake.MooncakeEnd.hint}")
+    report = tmp_path / "mooncake.json"
+    quick = ["--memory", "host", "--samples", "1", "--seconds", "0.01", "--json", report]
+    run = subprocess.run([python, BENCH / "network_mooncake.py", *quick], capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(report.read_text())["tables"][0]["rows"]
+    assert [row["name"] for row in rows] == list(network_mooncake.PATTERNS) and all(row["verified"] for row in rows)
+
+
 @pytest.fixture
 def without_others(network, monkeypatch):
     for peer in ("nixl-ucx", "mooncake"):
