@@ -5,7 +5,8 @@
 #   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint|nixl|python|local|cores] [COMMIT]
 #
 # COMMIT names the tree in the report where there is no git metadata. --only runs one part, for a machine that is lent for a short time.
-# `speed` begins with a table of ours beside plain sockets, NCCL and NIXL over TCP. `endpoint`, the benchmark of Endpoint, runs only when
+# `speed` begins with a table of ours beside plain sockets, NCCL, and NIXL and Mooncake where scripts/install_deps.sh has installed them,
+# all over TCP, and with the rate of 64 peers beside that of one. `endpoint`, the benchmark of Endpoint, runs only when
 # asked for: it builds nothing else and takes about five minutes, with NCCL beside it where there are two GPUs and PyTorch. `nixl`, the
 # back-end for NIXL beside NIXL's own and beside Endpoint, runs where scripts/install_deps.sh --nixl has installed NIXL; alone, it builds
 # nothing else and takes about five minutes, too. `python`, the package's tests and its costs, runs only when asked for, with a python3
@@ -19,6 +20,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 parts='tests sanitizers speed'
 nixl=build/nixl/1.5.1
+mooncake=(build/mooncake/*/bin/python3)
 [[ ! -x $nixl/bin/python3 ]] || parts+=' nixl'
 if [[ ${1:-} == --only ]]; then
   parts=${2:-}
@@ -45,7 +47,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_nixl.txt,speed_nixl.json,local.txt,local.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -229,7 +231,7 @@ draw() {
 vram=(--memory vram --gpus 0,0)
 (($(nvidia-smi -L | wc -l) < 2)) || vram=(--memory vram --gpus 0,1)
 
-# Over TCP, beside plain sockets, NCCL's own, and NIXL's back-end where scripts/install_deps.sh --nixl has installed NIXL.
+# Over TCP, beside plain sockets, NCCL's own, NIXL's back-end and Mooncake.
 compare_speed() {
   local reports=("$out/bench_endpoint.json")
   local bench=("$build/bench/bench_endpoint" --only one,bulk,latency --milliseconds 300 --json "$out/bench_endpoint.json")
@@ -238,8 +240,14 @@ compare_speed() {
     step speed_nixl.txt 120 "NIXL, back-ends" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${vram[@]}" --plugins "$build/lib/nixl" \
       --patterns 8B,4KiB,64KiB,1MiB,64MiB,4096x32KiB --seconds 0.2 --json "$out/speed_nixl.json" && reports+=("$out/speed_nixl.json")
   fi
+  if [[ -x ${mooncake[-1]} ]]; then
+    step speed_mooncake.txt 60 "Mooncake" "${mooncake[-1]}" python/bench/network_mooncake.py "${vram[@]:2}" \
+      --json "$out/speed_mooncake.json" && reports+=("$out/speed_mooncake.json")
+  fi
+  step speed_peers.txt 60 "bench_endpoint, 64 peers" "$build/bench/bench_endpoint" --only peers --milliseconds 300 --nccl off \
+    --json "$out/speed_peers.json" && reports+=("$out/speed_peers.json")
   step speed.txt 10 "table" scripts/speed_table.py "${reports[@]}"
-  grep -a '^|' "$out/speed.txt" | tee -a "$out/report.txt"
+  grep -aE '^\||together:' "$out/speed.txt" | tee -a "$out/report.txt"
 }
 
 run_speed() {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Prints what a run has measured over TCP as one table of Markdown: ours, plain sockets, NCCL and NIXL's back-ends.
+"""Prints what a run has measured over TCP as one table of Markdown: ours, plain sockets, NCCL, NIXL's back-ends,
+Mooncake; below it, what many peers have together.
 
-usage: speed_table.py FILE...    reports (--json) of `bench_endpoint --only one,bulk,latency` and of integrations/nixl/bench.py, of one
-                                 machine and hour
+usage: speed_table.py FILE...    reports (--json) of `bench_endpoint --only one,bulk,latency,peers`, of integrations/nixl/bench.py and
+                                 of python/bench/network_mooncake.py, of one machine and hour
 """
 
 import json
@@ -12,7 +13,8 @@ import sys
 SHORT = {8: "8 B", 4096: "4 KiB", 65536: "64 KiB", 1 << 20: "1 MiB"}
 LONG, LIST = 64 << 20, 4096 * 32768
 COLUMNS = [*SHORT.values(), "64 MiB", "64 MiB streamed", "4096 x 32 KiB"]
-NAMES = {"UCX": "NIXL, its own back-end", "TCPX": "NIXL over ours"}
+NAMES = {"UCX": "NIXL, its own back-end", "TCPX": "NIXL over ours", "Mooncake": "Mooncake"}
+MEMORY = {"host": ", host memory", "vram": ", GPU memory"}
 
 
 def time(us):
@@ -54,7 +56,8 @@ class Rows(dict):
                         label = "the pipeline alone"
                     self.put(label, COLUMNS[-2], rate(value, costs.get(name)))
 
-    def add_nixl(self, table):
+    def add_others(self, table, memory):
+        """Of NIXL's back-ends, and of Mooncake, whose memory is named: not every wheel of it can move that of GPUs."""
         operation = table["title"].split(",")[0].lower()
         for row in table["rows"]:
             values = row["values"]
@@ -63,7 +66,7 @@ class Rows(dict):
                 us = values.get(f"{back_end}, time")
                 if not us:
                     continue
-                label = f"{name}, {operation}"
+                label = f"{name}, {operation}{memory}"
                 if values["blocks"] == 1 and size in SHORT:
                     self.put(label, SHORT[size], f"{us['median']:.3g} us (best {us['min']:.3g})")
                 elif values["blocks"] == 1 and size == LONG:
@@ -72,12 +75,21 @@ class Rows(dict):
                     self.put(label, COLUMNS[-1], rate(values[back_end]))
 
 
+def of_peers(table):
+    """What many have together, beside one."""
+    for row in table["rows"]:
+        for name, ratio in row["values"].items():
+            many, _, one = name.partition(" / ")
+            if one:
+                yield f"{many} together: {rate(row['values'][many])}, {ratio:.2f} of {one} ({row['name']} a message)"
+
+
 def main():
     try:
         reports = [json.loads(pathlib.Path(name).read_text()) for name in sys.argv[1:]]
     except (OSError, ValueError) as error:
         sys.exit(f"speed_table.py: {error}")
-    rows = Rows()
+    rows, below = Rows(), []
     for report in reports:
         tables = {table["title"]: table for table in report["tables"]}
         wrong = [table["title"] for table in report["tables"] for row in table["rows"] if not row["verified"]]
@@ -88,14 +100,20 @@ def main():
         for table in report["tables"]:
             if report["benchmark"] == "bench_endpoint":
                 rows.add_endpoint(table, costs)
+                if table["title"] == "Writes to peers, all together":
+                    below += of_peers(table)
             elif report["benchmark"] == "bench_nixl":
-                rows.add_nixl(table)
+                rows.add_others(table, "")
+            elif report["benchmark"] == "bench_mooncake":
+                rows.add_others(table, MEMORY[report["parameters"]["memory"]])
     if not rows:
-        sys.exit("speed_table.py: reports of bench_endpoint or of integrations/nixl/bench.py are wanted")
+        sys.exit("speed_table.py: reports of bench_endpoint, integrations/nixl/bench.py or network_mooncake.py are wanted")
     print("| one operation at a time, medians (core-seconds for a GB) | " + " | ".join(COLUMNS) + " |")
     print("|---" * (1 + len(COLUMNS)) + "|")
     for name, cells in rows.items():
         print(f"| {name} | " + " | ".join(cells.get(column, "") for column in COLUMNS) + " |")
+    for line in below:
+        print(f"\n{line}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ def median(value):
 
 
 def table(title, *rows, verified=True):
-    return {"title": title, "columns": [], "rows": [{"name": "", "verified": verified, "values": values} for values in rows]}
+    return {"title": title, "columns": [], "rows": [{"name": "4 MiB", "verified": verified, "values": values} for values in rows]}
 
 
 ENDPOINT = [
@@ -26,6 +26,11 @@ ENDPOINT = [
 ]
 NIXL = [table("WRITE, plain lists", {"block": 4096, "blocks": 1, "UCX": median(1), "UCX, time": median(60), "TCPX": median(2), "TCPX, time": median(30)},
               {"block": 32768, "blocks": 4096, "UCX": median(0.5), "UCX, time": median(9), "TCPX": median(12), "TCPX, time": median(9)})]
+MOONCAKE = [table("WRITE", {"block": 8, "blocks": 1, "Mooncake": median(1e-4), "Mooncake, time": median(80)},
+                  {"block": 64 << 20, "blocks": 1, "Mooncake": median(1.5), "Mooncake, time": median(4e4)},
+                  {"block": 32768, "blocks": 4096, "Mooncake": median(0.75), "Mooncake, time": median(2e5)})]
+PEERS = [table("Writes to peers, all together",
+               {"bytes": 4 << 20, "1 peer": median(20), "64 peers": median(18), "64 peers / 1 peer": 0.9})]
 EXPECTED = [
     "| `Endpoint`, write | 20 us |  |  | 250 us | 25 GB/s |  | 21 GB/s |",
     "| raw TCP, half a round trip; a stream | 4.5 us |  |  |  |  | 35 GB/s (0.4) |  |",
@@ -33,23 +38,30 @@ EXPECTED = [
     "| the pipeline alone |  |  |  |  |  | 30 GB/s (0.5) |  |",
     "| NIXL, its own back-end, write |  | 60 us (best 30) |  |  |  |  | 0.5 GB/s |",
     "| NIXL over ours, write |  | 30 us (best 15) |  |  |  |  | 12 GB/s |",
+    "| Mooncake, write, host memory | 80 us (best 40) |  |  |  | 1.5 GB/s |  | 0.75 GB/s |",
 ]
 
 
 def made_of(*reports):
     with tempfile.TemporaryDirectory() as folder:
         paths = []
-        for i, (benchmark, tables) in enumerate(reports):
+        for i, (benchmark, tables, *parameters) in enumerate(reports):
             paths.append(pathlib.Path(folder) / f"{i}.json")
-            paths[-1].write_text(json.dumps({"benchmark": benchmark, "tables": tables}))
+            paths[-1].write_text(json.dumps({"benchmark": benchmark, "tables": tables, "parameters": dict(parameters)}))
         return subprocess.run([sys.executable, sys.argv[1], *paths], capture_output=True, text=True, check=False)
 
 
-run = made_of(("bench_endpoint", ENDPOINT), ("bench_nixl", NIXL))
+run = made_of(("bench_endpoint", ENDPOINT), ("bench_endpoint", PEERS), ("bench_nixl", NIXL),
+              ("bench_mooncake", MOONCAKE, ("memory", "host")))
 lines = run.stdout.splitlines()
 assert run.returncode == 0, run.stderr
 assert lines[0].endswith("| 8 B | 4 KiB | 64 KiB | 1 MiB | 64 MiB | 64 MiB streamed | 4096 x 32 KiB |"), lines[0]
-assert sorted(lines[2:]) == sorted(EXPECTED), run.stdout
+assert sorted(lines[2:-2]) == sorted(EXPECTED), run.stdout
+assert lines[-2:] == ["", "64 peers together: 18 GB/s, 0.90 of 1 peer (4 MiB a message)"], run.stdout
+gpu = made_of(("bench_mooncake", MOONCAKE, ("memory", "vram")))
+assert "| Mooncake, write, GPU memory | 80 us" in gpu.stdout, gpu
+wrong = made_of(("bench_mooncake", [table("WRITE", {"block": 8, "blocks": 1}, verified=False)], ("memory", "host")))
+assert wrong.returncode == 1 and "wrong bytes" in wrong.stderr, wrong
 wrong = made_of(("bench_endpoint", [table("Bulk", {"bytes": 8, "pipeline": median(1)}, verified=False)]))
 assert wrong.returncode == 1 and "wrong bytes" in wrong.stderr, wrong
 other = made_of(("bench_unpack", []))
