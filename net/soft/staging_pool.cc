@@ -1,5 +1,7 @@
 #include "net/soft/staging_pool.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cassert>
 
@@ -46,6 +48,24 @@ void StagingPool::Slot::move_to(Client& client) {
   ++client.held_;
 }
 
+bool StagingPool::Slot::lend() {
+  MutexLock lock(pool_->mutex_);
+  Place& place = pool_->places_[index_];
+  if (place.is_lent) return true;
+  if (pool_->lent_ == kMostLent) pool_->look_at_departed();
+  if (pool_->lent_ == kMostLent) return false;
+  ++pool_->lent_;
+  place.is_lent = true;
+  return true;
+}
+
+void StagingPool::Slot::leave_client() {
+  MutexLock lock(pool_->mutex_);
+  Place& place = pool_->places_[index_];
+  assert(place.is_lent && place.holder != nullptr);
+  --std::exchange(place.holder, nullptr)->held_;
+}
+
 Status StagingPool::prepare() {
   MutexLock lock(mutex_);
   if (buffer_) return Status::ok();
@@ -74,11 +94,13 @@ bool StagingPool::is_current_here() const {
 
 StagingPool::Slot StagingPool::try_take() {
   MutexLock lock(mutex_);
+  look_at_departed();
   return waiting_.empty() && !free_.empty() ? take_free(nullptr) : Slot();
 }
 
 StagingPool::Slot StagingPool::try_take(Client& client) {
   MutexLock lock(mutex_);
+  look_at_departed();
   const bool is_first = waiting_.empty() || waiting_.front() == &client;
   if (is_first && !free_.empty()) {
     if (client.waiting_) {
@@ -111,11 +133,39 @@ StagingPool::Slot StagingPool::take_free(Client* holder) {
 
 void StagingPool::give_back(uint32_t index) {
   MutexLock lock(mutex_);
-  Client*& holder = places_[index].holder;
-  if (holder != nullptr) --holder->held_;
-  holder = nullptr;
+  put_back(index);
+}
+
+void StagingPool::put_back(uint32_t index) {
+  Place& place = places_[index];
+  if (place.holder != nullptr) --place.holder->held_;
+  place.holder = nullptr;
+  if (std::exchange(place.is_lent, false)) --lent_;
   free_.push_back(index);
   tell_first_in_line();
+}
+
+void StagingPool::depart(UniqueFd fd, ZeroCopySends sends, std::vector<LentSlot> lent) {
+  ::shutdown(fd.get(), SHUT_WR);  // as closing would: the peer reads the end behind what the kernel still has
+  Departed departed{.fd = std::move(fd), .sends = std::move(sends), .lent = {}};
+  for (LentSlot& each : lent) {
+    departed.lent.emplace_back(each.slot.index_, each.last_send);
+    each.slot.pool_ = nullptr;  // no longer owned: the pool itself gives it back, or is destroyed before
+  }
+  MutexLock lock(mutex_);
+  departed_.push_back(std::move(departed));
+}
+
+void StagingPool::look_at_departed() {
+  if (departed_.empty()) return;
+  Departed next = std::move(departed_.front());
+  departed_.pop_front();
+  read_notifications(next.fd.get(), next.sends);
+  const auto is_read = [&](const auto& slot) { return !next.sends.is_over(slot.second); };
+  const auto first_read = std::find_if(next.lent.begin(), next.lent.end(), is_read);
+  for (auto slot = next.lent.begin(); slot != first_read; ++slot) put_back(slot->first);
+  next.lent.erase(next.lent.begin(), first_read);
+  if (!next.lent.empty()) departed_.push_back(std::move(next));
 }
 
 void StagingPool::tell_first_in_line() {
@@ -135,8 +185,9 @@ void StagingPool::forget(Client& client) {
   tell_first_in_line();  // the departed one may have blocked them
 }
 
-uint32_t StagingPool::free_count() const {
+uint32_t StagingPool::free_count() {
   MutexLock lock(mutex_);
+  look_at_departed();
   return static_cast<uint32_t>(free_.size());
 }
 

@@ -14,6 +14,11 @@
 // line forms, the holders of slots are told: a socket that is full, because its peer reads slowly or not at all, returns its
 // slots, copies done or not needed. That loses no data: the source stays unchanged until its request is done, and is copied
 // again when the peer reads on. So stalled peers cannot starve the others.
+//
+// The kernel may read a slot after its bytes were sent (net/soft/zero_copy.h). Such a slot is lent: until the kernel is done with it
+// nobody writes to it, and it counts for no client, as none can give it back. At most kMostLent are lent, so that peers that do not
+// acknowledge leave the others enough. A socket that is closed meanwhile departs: the pool keeps its descriptor, ends the stream, and
+// looks at its error queue when slots are taken.
 #pragma once
 
 #include <array>
@@ -25,7 +30,9 @@
 
 #include "base/memory_ops.h"
 #include "base/mutex.h"
+#include "base/unique_fd.h"
 #include "net/soft/copy_thread.h"
+#include "net/soft/zero_copy.h"
 
 namespace tcpx::soft {
 
@@ -33,6 +40,7 @@ class StagingPool {
  public:
   static constexpr uint32_t kSlots = 64;
   static constexpr uint32_t kSlotBytes = 512 * 1024;
+  static constexpr uint32_t kMostLent = kSlots / 2;
 
   /// A user of slots. Before its destruction it returns all of them and calls `forget`.
   class Client {
@@ -75,12 +83,22 @@ class StagingPool {
     void reset();
     /// Charges a slot that was taken without a client to `client` from now on.
     void move_to(Client& client);
+    /// Call before the kernel is let read the slot by itself. False: too many slots are lent. The loan ends when the slot is returned.
+    bool lend();
+    /// Charges a lent slot to no client from now on.
+    void leave_client();
 
    private:
     friend class StagingPool;
     Slot(StagingPool* pool, uint32_t index) : pool_(pool), index_(index) {}
     StagingPool* pool_ = nullptr;
     uint32_t index_ = 0;
+  };
+
+  /// A lent slot, whose memory the kernel reads until this send of its socket is over.
+  struct LentSlot {
+    Slot slot;
+    uint64_t last_send;
   };
 
   /// Allocates no memory yet, and starts no thread.
@@ -100,8 +118,11 @@ class StagingPool {
   bool is_contended() const TCPX_EXCLUDES(mutex_);
   /// Ends the client's wait.
   void forget(Client& client) TCPX_EXCLUDES(mutex_);
+  /// Takes over a socket that sends no more, and the slots that the kernel still reads for it, the earliest send first. When the pool
+  /// is destroyed before the kernel is done the descriptor is closed: the kernel keeps the pages, and nobody writes to them.
+  void depart(UniqueFd fd, ZeroCopySends sends, std::vector<LentSlot> lent) TCPX_EXCLUDES(mutex_);
 
-  uint32_t free_count() const TCPX_EXCLUDES(mutex_);
+  uint32_t free_count() TCPX_EXCLUDES(mutex_);
 
  private:
   struct Place {
@@ -109,9 +130,18 @@ class StagingPool {
     std::unique_ptr<AsyncCopy> prompt_copy;
     bool is_prompt = false;  // selects which of the two is the slot's copy
     Client* holder = nullptr;
+    bool is_lent = false;
+  };
+  struct Departed {
+    UniqueFd fd;
+    ZeroCopySends sends;
+    std::vector<std::pair<uint32_t, uint64_t>> lent;  // slot and its last send
   };
   Slot take_free(Client* holder) TCPX_REQUIRES(mutex_);
   void give_back(uint32_t index) TCPX_EXCLUDES(mutex_);
+  void put_back(uint32_t index) TCPX_REQUIRES(mutex_);
+  /// Looks at one of the departed sockets, at another one each time: a call costs the same however many there are.
+  void look_at_departed() TCPX_REQUIRES(mutex_);
   void tell_first_in_line() TCPX_REQUIRES(mutex_);
 
   MemoryOps& memory_;
@@ -121,10 +151,12 @@ class StagingPool {
   // Created once, before the first slot is taken; a slot's copy belongs to its holder.
   MemoryBuffer buffer_;
   std::unique_ptr<CopyLane> lane_, prompt_lane_;
-  std::array<Place, kSlots> places_;  // holders guarded by mutex_
+  std::array<Place, kSlots> places_;  // holders and loans guarded by mutex_
   std::unique_ptr<CopyThread> copier_;
   std::deque<uint32_t> free_ TCPX_GUARDED_BY(mutex_);  // the longest free first
   std::deque<Client*> waiting_ TCPX_GUARDED_BY(mutex_);
+  uint32_t lent_ TCPX_GUARDED_BY(mutex_) = 0;
+  std::deque<Departed> departed_ TCPX_GUARDED_BY(mutex_);
 };
 
 }  // namespace tcpx::soft
