@@ -121,13 +121,15 @@ constexpr VariableInfo kTable[] = {
      "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process."},
     {Variable::kSoftSpinUs, "UCCL_TCPX_SOFT_SPIN_US", VariableKind::kInteger, "us", 0, 1000000, -1,
      "1000, or 0 when the I/O threads leave fewer than two usable cores", "",
-     "Software plugin: how long an I/O thread keeps polling after it last had work, before it sleeps. Polling saves small messages the "
-     "time that waking takes, but keeps a core busy while messages flow; idle connections cost nothing. A thread that often has to "
-     "wait for a core, because others want it, stops polling for a while."},
+     "Software plugin: how long an I/O thread polls after its last work before it sleeps. Polling saves small messages a wake-up, but "
+     "keeps a core busy while messages flow; idle connections cost nothing. A thread that often waits for a core stops polling for a "
+     "while."},
+    {Variable::kSoftZeroCopy, "UCCL_TCPX_SOFT_ZEROCOPY", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off|on",
+     "Software plugin: whether the kernel sends a GPU's staging memory without a copy (MSG_ZEROCOPY) and wakes the receiver of a long "
+     "chunk for 128 KiB at a time (SO_RCVLOWAT). `auto`: where bytes leave the host."},
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
      "10000", "",
-     "Software plugin: deadline of one attempt to connect, handshake included. When the network is down or no port is free, the "
-     "attempt waits until then."},
+     "Software plugin: deadline of one attempt to connect, handshake included. It waits so long for a network or a free port."},
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. Same meaning "
      "as in GPUDirect-TCPX, but for an exact name given several times: `=lo,lo,lo,lo` makes four devices of one interface (software "

@@ -43,6 +43,7 @@ enum class Variable {
   kSoftPoolBytes,
   kSoftIoThreads,
   kSoftSpinUs,
+  kSoftZeroCopy,
   kSoftConnectTimeoutMs,
   kSocketIfname,
   kSocketFamily,

@@ -67,9 +67,10 @@ struct ConnectedSockets {
   std::vector<UniqueFd> data;
   UniqueFd control;
   uint32_t chunk_bytes = 0;
-  std::string peer;         ///< for messages
-  std::string nic;          ///< the bytes' way out of this host, or into it; "" when the kernel does not tell
-  size_t first_thread = 0;  ///< of the I/O threads: the one for data[0]; the next socket has the next one
+  std::string peer;           ///< for messages
+  std::string nic;            ///< the bytes' way out of this host, or into it; "" when the kernel does not tell
+  bool spare_copies = false;  ///< sends leave the staging slots without a copy, and the receiver is woken for much at once
+  size_t first_thread = 0;    ///< of the I/O threads: the one for data[0]; the next socket has the next one
 };
 
 /// Lets the kernel end them when the peer's host, or the way to it, gives no answer for longer than `silence`.
@@ -114,6 +115,7 @@ class SoftComm : public Object, public ControlSocket::Owner {
 
   /// ConnectedSockets::nic
   const std::string& nic() const { return nic_; }
+  const std::string& peer() const { return peer_; }
 
   virtual Result<TestAnswer> test(const abi::TcpxRequest* request) = 0;
 

@@ -46,6 +46,11 @@ uint32_t Config::data_sockets(uint32_t cores, size_t devices) const {
   return static_cast<uint32_t>(std::min<size_t>(per_thread * socket_threads, kMaxDataSockets));
 }
 
+bool Config::spare_copies(const std::string& nic) const {
+  // What stays in the host goes by "lo", whichever of its addresses it is for. There the kernel copies after all.
+  return zero_copy == ZeroCopy::kOn || (zero_copy == ZeroCopy::kAuto && !nic.empty() && nic != "lo");
+}
+
 Result<Config> Config::of_interfaces() {
   Config config;
   config.interfaces_are_of = own_or(Variable::kSocketIfname, Variable::kNcclSocketIfname);
@@ -81,6 +86,9 @@ Result<Config> Config::from_environment() {
   // A polling thread occupies a core. That is harmless where two remain for the callers, one per direction.
   const bool cores_to_spare = cores >= config.io_threads + 2;
   config.spin = spin >= 0 ? std::chrono::microseconds(spin) : cores_to_spare ? kDefaultSpin : Duration::zero();
+
+  TCPX_ASSIGN_OR_RETURN(const auto zero_copy, environment_choice(Variable::kSoftZeroCopy));
+  config.zero_copy = static_cast<ZeroCopy>(zero_copy);
 
   config.control_interface = environment_text(Variable::kCtrlDev);
   TCPX_ASSIGN_OR_RETURN(config.send_cores, bindings_from(Variable::kTxBindings));

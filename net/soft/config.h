@@ -12,6 +12,7 @@
 namespace tcpx::soft {
 
 enum class AddressFamily { kAny, kIpv4, kIpv6 };
+enum class ZeroCopy { kAuto, kOff, kOn };
 
 struct Config {
   std::string interfaces;                                ///< a pattern of choose_interfaces, "" when unset
@@ -23,6 +24,7 @@ struct Config {
   uint64_t pool_bytes = 0;            ///< multiple of kPageBytes
   uint32_t io_threads = 1;
   Duration spin{};
+  ZeroCopy zero_copy = ZeroCopy::kAuto;
   std::string control_interface;  ///< NCCL_GPUDIRECTTCPX_CTRL_DEV, "" when unset
   Bindings send_cores;            ///< by interface; threads of others run anywhere
   Bindings receive_cores;
@@ -32,6 +34,8 @@ struct Config {
   /// Data sockets of a connection, 1 ... kMaxDataSockets, where the plugin has `devices` devices on a machine of `cores` cores.
   /// Devices are used side by side: by default they share as many sockets as the machine can feed.
   uint32_t data_sockets(uint32_t cores, size_t devices) const;
+  /// ConnectedSockets::spare_copies of a connection by `nic` (ConnectedSockets::nic).
+  bool spare_copies(const std::string& nic) const;
   /// kBadConfig naming the first malformed variable.
   static Result<Config> from_environment();
   /// Reads only which interfaces are wanted: `interfaces`, `interfaces_are_of` and `family`. Also for where another plugin is in use,

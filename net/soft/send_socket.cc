@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/log.h"
 #include "base/socket_io.h"
 
 namespace tcpx::soft {
@@ -18,14 +19,23 @@ namespace {
 constexpr size_t kWrittenPerTurn = 128 * 1024;
 // Pieces are taken ahead up to this many bytes: two full slots, one being written and one being copied.
 constexpr uint64_t kAheadBytes = 2 * StagingPool::kSlotBytes;
+// Copying fewer bytes costs less than holding their pages and being notified.
+constexpr uint32_t kLeastWithoutCopy = 64 * 1024;
 
 }  // namespace
 
 void SendSocket::close() {
   stop();
-  for (Piece& piece : pieces_) piece.slot.reset();
+  collect_lent();
+  for (Piece& piece : pieces_) let_go_of_slot(piece);
   chunk_.first_piece.reset();
   staging_.forget(*this);
+  if (!lent_.empty()) staging_.depart(take_fd(), std::move(sends_), std::exchange(lent_, {}));
+}
+
+void SendSocket::on_hang_up() {
+  collect_lent();
+  check_peer();
 }
 
 IoHandler::Next SendSocket::on_ready() {
@@ -123,6 +133,8 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
   if (full_ && piece(0).state == State::kUncopied && !has_room()) return Step::kFull;
   start_copies();
   parts_.clear();
+  int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+  bool without_copy = false;
   uint32_t skip = written_;
   // As many as a call takes; perhaps not all of the last piece.
   for (uint32_t i = 0; i < count_ && parts_.size() + 2 <= IOV_MAX; ++i) {
@@ -131,21 +143,31 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
     if (next.state != State::kReady) break;
     if (next.header_bytes > skip) parts_.push_back({next.header.data() + skip, next.header_bytes - skip});
     skip -= std::min(skip, next.header_bytes);
+    if (goes_without_copy(next, skip)) {
+      // Alone: the memory of headers is reused at once.
+      without_copy = parts_.empty();
+      if (!without_copy) {
+        flags |= MSG_MORE;
+        break;
+      }
+    }
     const std::byte* payload = next.slot ? next.slot.data() : next.source;
     if (next.list != nullptr) {
       next.list->append_to(parts_, static_cast<uint64_t>(payload - next.list->begin()) + skip, next.bytes - skip, IOV_MAX);
     } else if (next.bytes > skip) {
       parts_.push_back({const_cast<std::byte*>(payload) + skip, next.bytes - skip});
     }
+    if (without_copy) break;
     skip = 0;
   }
   if (parts_.empty()) return piece(0).state == State::kUncopied ? Step::kNoSlot : Step::kCopying;
-  msghdr message{};
-  message.msg_iov = parts_.data();
-  message.msg_iovlen = parts_.size();
-  ssize_t n;
-  do n = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  while (n < 0 && errno == EINTR);
+  ssize_t n = send_parts(without_copy ? flags | MSG_ZEROCOPY : flags);
+  if (without_copy && n >= 0) piece(0).zero_copy_send = sends_.sent();
+  if (without_copy && n < 0 && is_refusal(errno)) {
+    sends_.refused();
+    judge_zero_copy();
+    n = send_parts(flags);
+  }
   full_ = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
   if (full_) return Step::kFull;
   if (n < 0) return fail(stream_error("send", errno));
@@ -154,13 +176,50 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
   return Step::kWrote;
 }
 
+bool SendSocket::goes_without_copy(Piece& piece, uint32_t done) {
+  if (!zero_copy_ || !piece.slot || piece.bytes - done < kLeastWithoutCopy) return false;
+  return piece.zero_copy_send || (lent_.size() < kMostLent && piece.slot.lend());
+}
+
+ssize_t SendSocket::send_parts(int flags) {
+  msghdr message{};
+  message.msg_iov = parts_.data();
+  message.msg_iovlen = parts_.size();
+  ssize_t n;
+  do n = ::sendmsg(fd(), &message, flags);
+  while (n < 0 && errno == EINTR);
+  return n;
+}
+
+void SendSocket::let_go_of_slot(Piece& piece) {
+  if (is_read(piece)) {
+    piece.slot.leave_client();
+    lent_.push_back({std::move(piece.slot), *piece.zero_copy_send});
+  }
+  piece.slot.reset();
+  piece.zero_copy_send.reset();
+}
+
+void SendSocket::collect_lent() {
+  if (sends_.all_over()) return;
+  read_notifications(fd(), sends_);
+  std::erase_if(lent_, [&](const StagingPool::LentSlot& lent) { return sends_.is_over(lent.last_send); });
+  judge_zero_copy();
+}
+
+void SendSocket::judge_zero_copy() {
+  if (!zero_copy_ || sends_.is_worth_it()) return;
+  zero_copy_ = false;
+  log(LogLevel::kDebug, "tcpx-soft: to ", comm_.peer(), " bytes are copied from now on: ", sends_.trouble());
+}
+
 void SendSocket::retire(size_t written) {
   written += written_;
   for (; count_ > 0 && written >= piece(0).size(); --count_) {
     Piece& done = piece(0);
     written -= done.size();
     queued_bytes_ -= done.size();
-    done.slot.reset();
+    let_go_of_slot(done);
     if (done.ends_chunk) comm_.chunk_sent(done.sequence);
     first_ = (first_ + 1) % kPieces;
   }
@@ -192,8 +251,8 @@ bool SendSocket::holds_slots() const {
 
 void SendSocket::give_slots_back() {
   for (Piece& piece : pieces_) {
-    if (!piece.slot) continue;
-    piece.slot.reset();
+    if (!piece.slot || is_read(piece)) continue;
+    let_go_of_slot(piece);
     piece.state = State::kUncopied;
   }
 }

@@ -2,26 +2,37 @@
 //
 // A piece of host memory is the whole chunk, in place. A piece of GPU memory is what fits into a slot of the staging pool;
 // while one is written, the next ones are being copied. Copies may end in any order, pieces are written in order.
+//
+// Towards a NIC the kernel sends from the slots without a copy (net/soft/zero_copy.h), each piece by a call of its own. A piece is
+// done as ever when the kernel has its last byte; its slot is kept in `lent_` until the kernel has done with it.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "net/soft/send_comm.h"
+#include "net/soft/zero_copy.h"
 
 namespace tcpx::soft {
 
 class SendSocket final : public SocketHandler, private StagingPool::Client {
  public:
-  SendSocket(UniqueFd fd, SoftSendComm& comm, StagingPool& staging, size_t index)
-      : SocketHandler(std::move(fd)), comm_(comm), staging_(staging), index_(index) {}
+  SendSocket(UniqueFd fd, SoftSendComm& comm, StagingPool& staging, size_t index, bool spare_copies)
+      : SocketHandler(std::move(fd)),
+        comm_(comm),
+        staging_(staging),
+        index_(index),
+        zero_copy_(spare_copies && allow_zero_copy(this->fd())) {}
   ~SendSocket() override { close(); }
 
   Next on_ready() override;
-  void on_hang_up() override { check_peer(); }
+  void on_hang_up() override;
 
-  /// Like `stop`, and returns the staging slots once their copies are done: from then on nothing reads the caller's memory.
+  /// Like `stop`, and returns the staging slots once their copies are done: from then on nothing reads the caller's memory. Those that
+  /// the kernel still reads go to the pool, with the descriptor.
   void close();
 
  private:
@@ -34,6 +45,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
     const RangeList* list = nullptr;  // SoftRegion::list
     StagingPool::Slot slot;           // none: `source` itself is written, once kReady
     State state = State::kReady;
+    std::optional<uint64_t> zero_copy_send;  // the last in which the kernel took the slot's own memory
     uint64_t sequence = 0;
     bool ends_chunk = false;
     uint32_t size() const { return header_bytes + bytes; }
@@ -49,12 +61,22 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   Status see_copied(Piece& piece);
   /// Writes once, as many of the ready bytes as the socket takes.
   Step write_pieces(size_t& written);
+  /// True when the payload from `done` on may be sent without a copy.
+  bool goes_without_copy(Piece& piece, uint32_t done);
+  ssize_t send_parts(int flags);
   void retire(size_t written);
+  /// The kernel still reads the slot's memory.
+  bool is_read(const Piece& piece) const { return piece.zero_copy_send && !sends_.is_over(*piece.zero_copy_send); }
+  void let_go_of_slot(Piece& piece);
+  /// Returns the lent slots that the kernel has done with.
+  void collect_lent();
+  /// Stops asking for zero copy where it is in vain.
+  void judge_zero_copy();
   Step fail(const Status& why);
   /// Called when the socket is full, or broken, and others may need the slots more. kAgain: a copy must end first.
   Next give_way();
   bool holds_slots() const;
-  /// Waits for their copies; the data will be copied again later.
+  /// Waits for their copies; the data will be copied again later. Keeps a slot that the kernel reads: nobody else could use it.
   void give_slots_back();
   bool has_room() const;
   void staging_changed() override { kick(); }
@@ -62,6 +84,8 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   void check_peer();
 
   static constexpr uint32_t kPieces = 8;
+  // So that one slow peer does not have all that the pool lends.
+  static constexpr uint32_t kMostLent = StagingPool::kMostLent / 2;
 
   SoftSendComm& comm_;
   StagingPool& staging_;
@@ -81,6 +105,10 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   uint32_t written_ = 0;
   uint64_t queued_bytes_ = 0;  // in the ring, written ones included
   std::vector<iovec> parts_;   // reused
+
+  bool zero_copy_;
+  ZeroCopySends sends_;
+  std::vector<StagingPool::LentSlot> lent_;  // of pieces that are written, the earliest send first
 };
 
 }  // namespace tcpx::soft

@@ -18,6 +18,8 @@ class SocketHandler : public IoHandler {
 
  protected:
   int fd() const { return fd_.get(); }
+  /// After stop().
+  UniqueFd take_fd() { return std::move(fd_); }
 
  private:
   UniqueFd fd_;

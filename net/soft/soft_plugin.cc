@@ -127,6 +127,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   TCPX_ASSIGN_OR_RETURN(auto gpu, memory_->current_device());
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.send_cores, *interface)));
   sockets->nic = nic_of_sender(sockets->data.front().get());
+  sockets->spare_copies = config_.spare_copies(sockets->nic);
   sockets->first_thread = first_thread(CommSide::kSends, sockets->data.size());
   return SoftSendComm::create(*memory_, gpu, std::move(threads), staging_of(gpu), std::move(*sockets));
 }
@@ -171,6 +172,7 @@ Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener)
   if (!sockets) return std::unique_ptr<SoftRecvComm>();
   TCPX_RETURN_IF_ERROR(watch_host(*sockets, config_.peer_timeout));
   sockets->nic = nic_of_receiver(sockets->data.front().get());
+  sockets->spare_copies = config_.spare_copies(sockets->nic);
   sockets->first_thread = first_thread(CommSide::kReceives, sockets->data.size());
   return SoftRecvComm::create(*memory_, gpu, listener.io(), std::move(pool), std::move(*sockets));
 }

@@ -35,6 +35,8 @@ class ZeroCopySends {
   bool is_over(uint64_t number) const { return number < oldest_; }
   bool all_over() const { return oldest_ == next_; }
   bool is_worth_it() const { return copied_ < kInVain && refused_ < kInVain; }
+  /// Why it is not.
+  const char* trouble() const { return copied_ < kInVain ? "the kernel refuses zero copy" : "the kernel copies anyway"; }
 
  private:
   uint64_t next_;

@@ -203,7 +203,7 @@ TEST(SoftConfig, MalformedVariablesAreNamed) {
   for (const char* name :
        {"NCCL_NSOCKS_PERTHREAD", "NCCL_SOCKET_NTHREADS", "NCCL_DYNAMIC_CHUNK_SIZE", "UCCL_TCPX_SOFT_POOL_BYTES",
         "UCCL_TCPX_SOFT_IO_THREADS", "UCCL_TCPX_SOFT_SPIN_US", "NCCL_GPUDIRECTTCPX_TX_BINDINGS", "NCCL_GPUDIRECTTCPX_RX_BINDINGS",
-        "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"}) {
+        "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", "UCCL_TCPX_SOFT_ZEROCOPY", "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"}) {
     ::setenv(name, "zero", 1);
     const auto config = Config::from_environment();
     ::unsetenv(name);
@@ -266,6 +266,18 @@ TEST(SoftConfig, TheDefaultOfSpinningLeavesTwoCoresToCallers) {
   EXPECT_EQ(Config::from_environment().status().code(), Code::kBadConfig);
   ::unsetenv("UCCL_TCPX_SOFT_IO_THREADS");
   ::unsetenv("UCCL_TCPX_SOFT_SPIN_US");
+}
+
+TEST(SoftConfig, CopiesAreSparedWhereBytesLeaveTheHost) {
+  ::unsetenv("UCCL_TCPX_SOFT_ZEROCOPY");
+  EXPECT_TRUE(Config::from_environment()->spare_copies("eth0"));
+  EXPECT_FALSE(Config::from_environment()->spare_copies("lo"));
+  EXPECT_FALSE(Config::from_environment()->spare_copies("")) << "unknown";
+  ::setenv("UCCL_TCPX_SOFT_ZEROCOPY", "off", 1);
+  EXPECT_FALSE(Config::from_environment()->spare_copies("eth0"));
+  ::setenv("UCCL_TCPX_SOFT_ZEROCOPY", "on", 1);
+  EXPECT_TRUE(Config::from_environment()->spare_copies("lo"));
+  ::unsetenv("UCCL_TCPX_SOFT_ZEROCOPY");
 }
 
 TEST(SoftConfig, BindingsAreReadPerDirection) {

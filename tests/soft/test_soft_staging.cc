@@ -1,12 +1,16 @@
 // Sends from memory that the host cannot read: copies that end late, out of step or with an error, and a pool that many share.
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <poll.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <future>
 #include <random>
 #include <thread>
 
+#include "base/log.h"
 #include "measure/pattern.h"
 #include "net/soft/send_comm.h"
 #include "net/soft/send_socket.h"
@@ -67,8 +71,9 @@ class Reader {
 class Sender {
  public:
   Sender(HiddenMemoryOps& memory, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging, uint32_t chunk_bytes,
-         size_t bytes, uint64_t seed, int buffer_bytes, size_t data_sockets = 2)
+         size_t bytes, uint64_t seed, int buffer_bytes, size_t data_sockets = 2, bool spare_copies = false)
       : wire(chunk_bytes, buffer_bytes, data_sockets), content(bytes), source(std::move(*memory.allocate_device(0, bytes))) {
+    wire.ours.spare_copies = spare_copies;
     comm = must(SoftSendComm::create(memory, 0, std::move(io), std::move(staging), std::move(wire.ours)));
     fill_pattern(content, seed);
     EXPECT_TRUE((*memory.make_copy_lane(0))->copy(source.device(), content.data(), bytes).is_ok());
@@ -99,18 +104,27 @@ class Sender {
     read();
     return bytes_read > bytes;
   }
+  void expect_done() {
+    for (; tested < requests.size(); ++tested)
+      ASSERT_TRUE(wait_until([&] { return comm->test(requests[tested])->done; })) << "message " << tested;
+  }
   void expect_arrived_and_done() {
+    expect_arrived();
+    expect_done();
+  }
+  /// The comm may have been closed.
+  void expect_arrived() {
     ASSERT_TRUE(wait_until([&] { return read(); })) << bytes_read << " bytes";
-    for (; tested < requests.size(); ++tested) {
-      EXPECT_TRUE(wait_until([&] { return comm->test(requests[tested])->done; })) << "message " << tested;
-      const auto [offset, bytes] = sent[tested];
+    for (; compared < requests.size(); ++compared) {
+      const auto [offset, bytes] = sent[compared];
       EXPECT_TRUE(
-          std::equal(arrived[tested].begin(), arrived[tested].end(), content.begin() + static_cast<std::ptrdiff_t>(offset)))
-          << "message " << tested;
+          std::equal(arrived[compared].begin(), arrived[compared].end(), content.begin() + static_cast<std::ptrdiff_t>(offset)))
+          << "message " << compared;
     }
   }
 
   Wire wire;
+  const int data_fd = wire.ours.data[0].get();  // the comm's
   std::vector<std::byte> content;
   MemoryBuffer source;
   std::unique_ptr<SoftSendComm> comm;
@@ -119,7 +133,7 @@ class Sender {
   std::vector<std::pair<size_t, size_t>> sent;
   std::vector<std::vector<std::byte>> arrived;
   std::vector<abi::TcpxRequest*> requests;
-  size_t bytes_read = 0, tested = 0;
+  size_t bytes_read = 0, tested = 0, compared = 0;
 };
 
 class SoftStaging : public ::testing::Test {
@@ -135,9 +149,31 @@ class SoftStaging : public ::testing::Test {
   std::unique_ptr<Sender> make(uint32_t chunk_bytes, size_t bytes, uint64_t seed = 1, int buffer_bytes = 0,
                                size_t data_sockets = 2) {
     prepared_ = true;
-    auto sender = std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes, data_sockets);
+    auto sender =
+        std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes, data_sockets, spare_copies_);
     sender->register_source();
     return sender;
+  }
+  /// A sender by one socket whose message of kUnread bytes is done, though its peer has room for a part only: the kernel has the rest.
+  std::unique_ptr<Sender> make_unread(uint64_t seed) {
+    auto sender = make(kMiB, kMiB, seed, 0, 1);
+    const int room = 256 * 1024, little = 64 * 1024;
+    EXPECT_EQ(::setsockopt(sender->wire.theirs.data[0].get(), SOL_SOCKET, SO_RCVBUF, &little, sizeof little), 0);
+    EXPECT_EQ(::setsockopt(sender->data_fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+    sender->post(0, kUnread);
+    sender->expect_done();
+    return sender;
+  }
+  void send_through_all_slots(uint64_t seed) {
+    auto other = make(kMiB, kMiB, seed);
+    for (uint32_t i = 0; i < StagingPool::kSlots; ++i) {
+      other->post(0, kMiB);
+      other->expect_arrived_and_done();
+      ASSERT_FALSE(HasFatalFailure());
+    }
+  }
+  bool all_slots_come_back() {
+    return wait_until([&] { return staging_->free_count() == StagingPool::kSlots; });
   }
   std::vector<StagingPool::Slot> take_all_slots() {
     std::vector<StagingPool::Slot> all;
@@ -159,7 +195,8 @@ class SoftStaging : public ::testing::Test {
   HiddenMemoryOps memory_;
   std::shared_ptr<IoPool> io_ = *IoPool::create(2);
   std::shared_ptr<StagingPool> staging_ = std::make_shared<StagingPool>(memory_, 0);
-  bool prepared_ = false;
+  bool prepared_ = false, spare_copies_ = false;
+  static constexpr size_t kUnread = kFirstPieceBytes;
 };
 
 TEST_F(SoftStaging, EverySizeArrivesAsItIs) {
@@ -409,6 +446,153 @@ TEST_F(SoftStaging, ASlotOfALaterMessageDoesNotKeepTheFirstOutOfTheLine) {
   EXPECT_EQ(staging_->free_count(), 0u) << "the second has a slot, the first has not";
   blocker.release();
   sender->expect_arrived_and_done();
+}
+
+class SoftZeroCopy : public SoftStaging {
+ protected:
+  SoftZeroCopy() { spare_copies_ = true; }
+  void TearDown() override {
+    EXPECT_TRUE(all_slots_come_back()) << staging_->free_count();
+    SoftStaging::TearDown();
+  }
+};
+
+TEST_F(SoftZeroCopy, ChangesNoByte) {
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    std::mt19937 random(seed);
+    SCOPED_TRACE(seed);
+    auto sender = make(seed % 3 == 0 ? 4 * kMiB : kPageBytes << random() % 9, 4 * kMiB, seed, 0, 1 + random() % 3);
+    for (uint32_t i = 0; i < 12; ++i) {
+      const size_t bytes = random() % 3 == 0 ? random() % 3000 : random() % (2 * kMiB);
+      sender->post(random() % (2 * kMiB), bytes);
+    }
+    EXPECT_TRUE(wait_until([&] { return random() % 64 == 0 && sender->read(); }));
+    sender->expect_arrived_and_done();
+    EXPECT_TRUE(all_slots_come_back()) << "the comm is still open";
+  }
+}
+
+// Here the kernel reads the slots only when the peer makes room, and in between its queue is nothing but references to them.
+TEST_F(SoftZeroCopy, NoSlotIsReusedThatTheKernelReads) {
+  auto unread = make_unread(1);
+  EXPECT_EQ(staging_->free_count(), StagingPool::kSlots - 1) << "this test shows nothing";
+  send_through_all_slots(2);
+  EXPECT_EQ(staging_->free_count(), StagingPool::kSlots - 1);
+  unread->expect_arrived();
+}
+
+TEST_F(SoftZeroCopy, NoSlotIsReusedThatTheKernelReadsForAClosedComm) {
+  auto unread = make_unread(1);
+  unread->comm.reset();
+  EXPECT_EQ(staging_->free_count(), StagingPool::kSlots - 1) << "this test shows nothing";
+  send_through_all_slots(2);
+  EXPECT_EQ(staging_->free_count(), StagingPool::kSlots - 1);
+  unread->expect_arrived();
+  EXPECT_TRUE(is_dropped(unread->wire.theirs.data[0])) << "closing ends the stream";
+}
+
+// The last comm takes the pool with it.
+TEST_F(SoftZeroCopy, BytesArriveThoughThePoolIsGone) {
+  auto unread = make_unread(1);
+  unread->comm.reset();
+  staging_ = std::make_shared<StagingPool>(memory_, 0);
+  send_through_all_slots(2);
+  unread->expect_arrived();
+}
+
+TEST_F(SoftZeroCopy, APeerThatEndsGivesTheSlotsBack) {
+  auto open = make_unread(1), closed = make_unread(2);
+  closed->comm.reset();
+  EXPECT_EQ(staging_->free_count(), StagingPool::kSlots - 2);
+  open->wire.theirs = {};
+  closed->wire.theirs = {};
+  EXPECT_TRUE(all_slots_come_back());
+}
+
+TEST_F(SoftZeroCopy, PeersThatReadNothingLeaveSlotsToOthers) {
+  std::vector<std::unique_ptr<Sender>> unread;
+  for (uint32_t i = 0; i < StagingPool::kSlots; ++i) {
+    unread.push_back(make_unread(i));
+    ASSERT_FALSE(HasFatalFailure());
+    if (i % 2 == 0) unread.back()->comm.reset();
+  }
+  EXPECT_EQ(staging_->free_count(), StagingPool::kSlots - StagingPool::kMostLent) << "the others' bytes were copied";
+  send_through_all_slots(1000);
+  for (auto& sender : unread) sender->expect_arrived();
+}
+
+// Peers that read slowly, more slots wanted than there are, and comms that end in the middle.
+TEST_F(SoftZeroCopy, ManySlowPeersGetTheirBytes) {
+  constexpr size_t kSenders = 24;
+  std::mt19937 random(7);
+  std::vector<std::unique_ptr<Sender>> senders;
+  for (size_t i = 0; i < kSenders; ++i) {
+    senders.push_back(make(4 * kMiB, 4 * kMiB, i, i % 2 == 0 ? 400 * 1024 : 0, 1 + i % 3));
+    for (int message = 0; message < 4; ++message) senders.back()->post(random() % (2 * kMiB), random() % (2 * kMiB));
+  }
+  EXPECT_TRUE(wait_until([&] {
+    bool all = true;
+    for (auto& sender : senders) all = (random() % 8 == 0 && sender->read()) && all;
+    return all || std::all_of(senders.begin(), senders.end(), [](auto& sender) { return sender->read(); });
+  }));
+  for (auto& sender : senders) {
+    sender->expect_done();
+    sender->comm.reset();
+    sender->expect_arrived();
+  }
+}
+
+/// Lets lines of level debug through.
+struct DebugLog {
+  DebugLog() { set_log_level(LogLevel::kDebug); }
+  ~DebugLog() { set_log_level(LogLevel::kWarning); }
+};
+
+TEST_F(SoftZeroCopy, IsGivenUpWhereTheKernelCopiesAnyway) {
+  const DebugLog debug;
+  auto sender = make(kMiB, kMiB, 1, 0, 1);
+  for (uint32_t i = 0; i < 4 * ZeroCopySends::kInVain; ++i) {
+    sender->post(0, kMiB);
+    sender->expect_arrived_and_done();
+  }
+  EXPECT_TRUE(wait_until([] { return logged("bytes are copied from now on: the kernel copies anyway"); }));
+}
+
+/// The effective capability to lock memory without limit, taken from this thread and those it starts.
+class NoMemoryLocks {
+ public:
+  NoMemoryLocks() {
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    EXPECT_EQ(::syscall(SYS_capget, &header, before_), 0);
+    __user_cap_data_struct without[2] = {before_[0], before_[1]};
+    without[0].effective &= ~(1u << CAP_IPC_LOCK);
+    EXPECT_EQ(::syscall(SYS_capset, &header, without), 0);
+    EXPECT_EQ(::getrlimit(RLIMIT_MEMLOCK, &limit_), 0);
+    const rlimit none = {0, limit_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_MEMLOCK, &none), 0);
+  }
+  ~NoMemoryLocks() {
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    EXPECT_EQ(::syscall(SYS_capset, &header, before_), 0);
+    EXPECT_EQ(::setrlimit(RLIMIT_MEMLOCK, &limit_), 0);
+  }
+
+ private:
+  __user_cap_data_struct before_[2];
+  rlimit limit_;
+};
+
+TEST_F(SoftZeroCopy, IsGivenUpWhereTheKernelRefuses) {
+  const DebugLog debug;
+  const NoMemoryLocks none;
+  io_ = *IoPool::create(1);
+  auto sender = make(kMiB, kMiB, 1, 0, 1);
+  for (uint32_t i = 0; i < ZeroCopySends::kInVain; ++i) {
+    sender->post(0, kMiB);
+    sender->expect_arrived_and_done();
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  EXPECT_TRUE(logged("bytes are copied from now on: the kernel refuses zero copy"));
 }
 
 TEST_F(SoftStaging, HostMemoryNeedsNone) {
