@@ -32,7 +32,8 @@ Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, in
                                                            std::shared_ptr<PagePool> pool, ConnectedSockets sockets) {
   TCPX_ASSIGN_OR_RETURN(auto queue, UnpackQueue::create(memory, device, pool->device_base()));
   std::unique_ptr<SoftRecvComm> comm(new SoftRecvComm(memory, device, std::move(io), std::move(pool), std::move(queue), sockets));
-  for (UniqueFd& fd : sockets.data) comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm));
+  for (UniqueFd& fd : sockets.data)
+    comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm, sockets.spare_copies));
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
     TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
   TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));
@@ -229,15 +230,16 @@ void SoftRecvComm::give_up_if_stuck() {
   // Only when the oldest receive itself waits for pages: a later one that waits says nothing about the chunks still missing
   // from the oldest.
   if (waiting_for_pages_ && begun_ == reported_) return;
-  uint64_t reads = 0;
+  uint64_t progress = 0;    // changes when bytes are read, and when bytes arrive that wake no thread yet
   bool none_left = true;    // that could still deliver the missing chunks: sequences on one socket never decrease
   bool has_unread = false;  // an I/O thread may be late: unread bytes are not the peer's silence
   for (const auto& socket : sockets_) {
-    reads += socket->reads();
+    const uint32_t unread = socket->unread();
+    progress += socket->reads() + unread;
     none_left = none_left && socket->is_past_begun();
-    has_unread = has_unread || socket->has_unread();
+    has_unread = has_unread || unread >= socket->wakes_at();
   }
-  if (std::exchange(reads_seen_, reads) != reads || has_unread) be_patient_again();
+  if (std::exchange(progress_seen_, progress) != progress || has_unread) be_patient_again();
   const bool silent = Clock::steady().now() - silent_since_ > kLostSocketGrace;
   if (none_left || silent) fail_locked(Status(Code::kPeerGone, "wait for data", first_end_.to_string()));
 }

@@ -104,7 +104,7 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   bool waiting_for_pages_ TCPX_GUARDED_BY(mutex_) = false;
   Status first_end_ TCPX_GUARDED_BY(mutex_);  // an error once a socket has ended
   // Used only after that:
-  uint64_t reads_seen_ TCPX_GUARDED_BY(mutex_) = 0;
+  uint64_t progress_seen_ TCPX_GUARDED_BY(mutex_) = 0;
   TimePoint silent_since_ TCPX_GUARDED_BY(mutex_);
 
   // Incremented by everything but failure that may change the result of test for an unfinished receive. So test needs the lock

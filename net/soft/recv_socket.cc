@@ -20,6 +20,9 @@ namespace {
 // than a sending socket writes in its turn: where one thread does both, bytes in transit must not pile up and leave the cache.
 constexpr size_t kReadPerTurn = 1 << 20;
 constexpr size_t kCostOfAChunk = 16384;
+// A chunk that is long enough for its reader to sleep long, and the most that the reader then sleeps through.
+constexpr uint32_t kLongChunk = 256 * 1024;
+constexpr uint32_t kLongSleep = 128 * 1024;
 
 // Destination for the payload of a refused message. Not itself a variable of the thread: those of a library that is loaded later, as
 // NCCL loads the plugin, have little room beside one that a signal handler reads (base/guarded_copy.cc).
@@ -57,10 +60,20 @@ void RecvSocket::on_hang_up() {
   comm_.socket_ended(Status(Code::kPeerGone, "data socket", "closed by the peer"));
 }
 
-bool RecvSocket::has_unread() const {
+uint32_t RecvSocket::unread() const {
   int bytes = 0;
   // What an ended one has is never read: its bytes had nowhere to go.
-  return !ended_.load() && parked_.load() == kNotParked && ::ioctl(fd(), FIONREAD, &bytes) == 0 && bytes > 0;
+  const bool reads = !ended_.load() && parked_.load() == kNotParked;
+  return reads && ::ioctl(fd(), FIONREAD, &bytes) == 0 ? static_cast<uint32_t>(bytes) : 0;
+}
+
+// The kernel wakes at once if so much has arrived since the read, as of Linux 4.18.
+void RecvSocket::choose_wake_up() {
+  const bool is_long = sleeps_long_ && stage_ == Stage::kPayload && header_.bytes >= kLongChunk;
+  const uint32_t bytes = is_long ? std::min(payload_left_, kLongSleep) : 1;
+  if (bytes == wakes_at()) return;
+  const int value = static_cast<int>(bytes);
+  if (::setsockopt(fd(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value) == 0) wakes_at_.store(bytes, std::memory_order_relaxed);
 }
 
 size_t RecvSocket::read_some(std::span<iovec> pieces) {
@@ -79,7 +92,9 @@ size_t RecvSocket::read_some(std::span<iovec> pieces) {
     const bool between_chunks = stage_ == Stage::kHeader && ahead_begin_ == ahead_end_;
     end(Status(Code::kPeerGone, "data socket",
                between_chunks ? "closed by the peer" : "closed by the peer in the middle of a message"));
-  } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
+  } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    choose_wake_up();
+  } else {
     end(stream_error("data socket", errno));
   }
   return 0;

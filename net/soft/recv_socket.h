@@ -2,6 +2,9 @@
 //
 // Every read asks for a little more than the missing payload, into `ahead_`: the next header and a small payload behind it have
 // then arrived already. A small message thus takes one read, and of a large one at most kAheadBytes are copied.
+//
+// Towards a NIC a socket in the middle of a long chunk is woken for much at once (SO_RCVLOWAT), but never waits for more than the
+// chunk's rest: what comes next may be long in coming. The end of the stream wakes it at any time.
 #pragma once
 
 #include <array>
@@ -16,7 +19,8 @@ namespace tcpx::soft {
 
 class RecvSocket final : public SocketHandler {
  public:
-  RecvSocket(UniqueFd fd, SoftRecvComm& comm) : SocketHandler(std::move(fd)), comm_(comm) {}
+  RecvSocket(UniqueFd fd, SoftRecvComm& comm, bool sleeps_long)
+      : SocketHandler(std::move(fd)), comm_(comm), sleeps_long_(sleeps_long) {}
   ~RecvSocket() override { stop(); }
 
   /// Called by the comm, under its lock: a chunk of message `sequence` waits here until kicked.
@@ -29,8 +33,10 @@ class RecvSocket final : public SocketHandler {
   }
   /// True when it has ended, or holds the chunk of a message that has not begun: it will deliver no more of those that have.
   bool is_past_begun() const { return ended_.load() || parked_.load() != kNotParked; }
-  /// True when bytes have arrived that only wait for their I/O thread. Any thread.
-  bool has_unread() const;
+  /// Bytes that have arrived and will be read. Any thread.
+  uint32_t unread() const;
+  /// So many unread bytes wake the I/O thread. Any thread.
+  uint32_t wakes_at() const { return wakes_at_.load(std::memory_order_relaxed); }
   /// Changes whenever bytes have been read. Any thread.
   uint64_t reads() const { return reads_.load(std::memory_order_relaxed); }
 
@@ -48,6 +54,8 @@ class RecvSocket final : public SocketHandler {
   Step read_payload();
   /// Reads once into `pieces`. @return bytes read, 0 when the socket is empty for now or has ended (stage_ tells).
   size_t read_some(std::span<iovec> pieces);
+  /// Call when the socket is empty.
+  void choose_wake_up();
   /// Takes up to `bytes` bytes that were read ahead.
   std::span<const std::byte> take_ahead(size_t bytes);
   /// Moves payload that was read ahead to its destination.
@@ -58,6 +66,7 @@ class RecvSocket final : public SocketHandler {
   void finish_chunk();
 
   SoftRecvComm& comm_;
+  const bool sleeps_long_;
   Stage stage_ = Stage::kHeader;
   std::array<std::byte, kAheadBytes> ahead_;  // valid from ahead_begin_ to ahead_end_
   size_t ahead_begin_ = 0;
@@ -71,6 +80,7 @@ class RecvSocket final : public SocketHandler {
   std::atomic<uint64_t> parked_{kNotParked};
   std::atomic<bool> ended_{false};
   std::atomic<uint64_t> reads_{0};
+  std::atomic<uint32_t> wakes_at_{1};
 };
 
 }  // namespace tcpx::soft

@@ -9,6 +9,7 @@
 #include "measure/pattern.h"
 #include "net/soft/recv_comm.h"
 #include "net/soft/wire.h"
+#include "tests/support/expect_log.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/wait_until.h"
 
@@ -118,6 +119,141 @@ TEST_P(ReceivedStream, EndsAfterItsLastByteAndNotBefore) {
   wire_.theirs = {};  // all of it may be read together with the end
   for (Sent& message : messages_) post(*comm, message);
   for (const Sent& message : messages_) expect_arrived(*comm, message);
+}
+
+/// Towards a NIC: a socket that is woken for much at once.
+class SleepyReader : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kLong = 1 << 20, kSleep = 128 * 1024;
+  void SetUp() override {
+    allow_log("tcpx-soft");
+    start();
+  }
+  void start() {
+    fd_ = wire_->ours.data[0].get();
+    wire_->ours.spare_copies = true;
+    comm_ = must(SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(wire_->ours)));
+    fill_pattern(sent_, 1);
+  }
+  abi::TcpxRequest* post(size_t bytes) {
+    SoftRegion* region = must(comm_->register_region(got_.data(), got_.size(), MemoryType::kHost));
+    return must(comm_->irecv(got_.data(), static_cast<int>(bytes), 0, region));
+  }
+  void send_header(size_t socket, uint32_t total, uint32_t offset, uint32_t bytes, uint32_t cut, uint64_t sequence = 0) {
+    send_bytes(wire_->theirs.data[socket],
+               encoded({.sequence = sequence, .total = total, .offset = offset, .bytes = bytes, .cut = cut}));
+  }
+  void send_payload(size_t socket, size_t begin, size_t end) {
+    send_bytes(wire_->theirs.data[socket], std::span(sent_).subspan(begin, end - begin));
+  }
+  bool wakes_at(uint32_t bytes) {
+    int mark = 0;
+    socklen_t length = sizeof mark;
+    return wait_until([&] { return ::getsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &mark, &length) == 0 && mark == int(bytes); });
+  }
+  bool is_done(const abi::TcpxRequest* request) {
+    return wait_until([&] { return comm_->test(request)->done; });
+  }
+  Status error_of(const abi::TcpxRequest* request) {
+    Result<TestAnswer> answer = TestAnswer{};
+    EXPECT_TRUE(wait_until([&] { return !(answer = comm_->test(request)).is_ok() || answer->done; })) << "a hang";
+    return answer.status();
+  }
+
+  const std::unique_ptr<MemoryOps> memory_ = make_host_memory_ops();
+  const std::shared_ptr<IoPool> io_ = *IoPool::create(1);
+  const std::shared_ptr<PagePool> pool_ = *PagePool::create(*memory_, 0, uint64_t{64} * kPageBytes);
+  std::unique_ptr<Wire> wire_ = std::make_unique<Wire>(kLong);
+  int fd_ = -1;
+  std::vector<std::byte> sent_ = std::vector<std::byte>(3 * kLong), got_ = std::vector<std::byte>(3 * kLong);
+  std::unique_ptr<SoftRecvComm> comm_;
+};
+
+TEST_F(SleepyReader, SleepsNoLongerThanItsChunkGoesOn) {
+  const abi::TcpxRequest* first = post(kLong);
+  send_header(0, kLong, 0, kLong, kLong);
+  send_payload(0, 0, 10'000);
+  EXPECT_TRUE(wakes_at(kSleep));
+  send_payload(0, 10'000, kLong - 5'000);
+  EXPECT_TRUE(wakes_at(5'000)) << "the rest";
+  send_payload(0, kLong - 5'000, kLong);
+  EXPECT_TRUE(is_done(first));
+  EXPECT_TRUE(wakes_at(1)) << "a header is short";
+  EXPECT_TRUE(std::equal(sent_.begin(), sent_.begin() + kLong, got_.begin()));
+
+  const abi::TcpxRequest* second = post(100'000);
+  send_header(0, 100'000, 0, 100'000, kLong, 1);
+  send_payload(0, 0, 50'000);
+  wait_until_quiet(wire_->theirs.data[0]);
+  EXPECT_TRUE(wakes_at(1)) << "a short chunk";
+  send_payload(0, 50'000, 100'000);
+  EXPECT_TRUE(is_done(second));
+}
+
+TEST_F(SleepyReader, BytesInAnyPiecesChangeNothing) {
+  std::mt19937 random(3);
+  for (uint64_t sequence = 0; sequence < 20; ++sequence) {
+    const uint32_t bytes = 1 + random() % (3 * kLong);
+    const abi::TcpxRequest* request = post(bytes);
+    for (uint32_t offset = 0; offset < bytes; offset += kLong) {
+      const size_t socket = random() % 2;
+      const uint32_t size = std::min(kLong, bytes - offset);
+      send_header(socket, bytes, offset, size, kLong, sequence);
+      for (uint32_t sent = 0; sent < size;) {
+        const uint32_t piece = std::min<uint32_t>(size - sent, 1 + random() % 300'000);
+        send_payload(socket, offset + sent, offset + sent + piece);
+        sent += piece;
+      }
+    }
+    ASSERT_TRUE(is_done(request)) << "message " << sequence;
+    ASSERT_TRUE(std::equal(sent_.begin(), sent_.begin() + bytes, got_.begin())) << "message " << sequence;
+    std::fill(got_.begin(), got_.end(), std::byte{});
+  }
+}
+
+TEST_F(SleepyReader, NoticesTheEndOfItsPeer) {
+  for (const bool reset : {false, true}) {
+    SCOPED_TRACE(reset);
+    wire_ = std::make_unique<Wire>(kLong);
+    start();
+    const abi::TcpxRequest* request = post(kLong);
+    send_header(0, kLong, 0, kLong, kLong);
+    send_payload(0, 0, 10'000);
+    EXPECT_TRUE(wakes_at(kSleep));
+    send_payload(0, 10'000, 20'000);
+    const linger at_once = {.l_onoff = reset, .l_linger = 0};
+    ASSERT_EQ(::setsockopt(wire_->theirs.data[0].get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    wire_->theirs.data.clear();
+    EXPECT_EQ(error_of(request).code(), Code::kPeerGone);
+  }
+}
+
+// One socket is lost. What the other one brings meanwhile wakes nobody for longer than the comm would wait for a silent peer.
+TEST_F(SleepyReader, ASlowStreamIsNoSilence) {
+  const abi::TcpxRequest* request = post(2 * kLong);
+  send_header(1, 2 * kLong, kLong, kLong, kLong);
+  send_payload(1, kLong, 2 * kLong);
+  send_header(0, 2 * kLong, 0, kLong, kLong);
+  send_payload(0, 0, 10'000);
+  EXPECT_TRUE(wakes_at(kSleep));
+  ::shutdown(wire_->theirs.data[1].get(), SHUT_WR);
+  for (size_t sent = 10'000; sent < 22'000; sent += 1000) {
+    send_payload(0, sent, sent + 1000);
+    const auto answer = wait_until([&] { return !comm_->test(request).is_ok(); }, std::chrono::milliseconds(100));
+    ASSERT_FALSE(answer) << sent;
+  }
+  send_payload(0, 22'000, kLong);
+  EXPECT_TRUE(is_done(request));
+}
+
+TEST_F(SleepyReader, UnreadBytesOfASilentPeerAreNoLife) {
+  const abi::TcpxRequest* request = post(2 * kLong);
+  send_header(0, 2 * kLong, 0, kLong, kLong);
+  send_payload(0, 0, 10'000);
+  EXPECT_TRUE(wakes_at(kSleep));
+  send_payload(0, 10'000, 20'000);
+  ::shutdown(wire_->theirs.data[1].get(), SHUT_WR);
+  EXPECT_EQ(error_of(request).code(), Code::kPeerGone);
 }
 
 }  // namespace
