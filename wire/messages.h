@@ -292,7 +292,7 @@ struct ByeFrame {
 template <FrameType type>
 void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out);
 void encode(const ReadDataFrame& frame, std::vector<std::byte>& out);
-/// The same without the frame's `data`, with which it ends.
+/// Appends the frame without its `data`, which must follow: the frame ends with it.
 template <FrameType type>
 void encode_head(const OperationFrame<type>& frame, std::vector<std::byte>& out);
 void encode_head(const ReadDataFrame& frame, std::vector<std::byte>& out);

@@ -35,7 +35,7 @@ class ZeroCopySends {
   bool is_over(uint64_t number) const { return number < oldest_; }
   bool all_over() const { return oldest_ == next_; }
   bool is_worth_it() const { return copied_ < kInVain && refused_ < kInVain; }
-  /// Why it is not.
+  /// The reason when is_worth_it() is false.
   const char* trouble() const { return copied_ < kInVain ? "the kernel refuses zero copy" : "the kernel copies anyway"; }
 
  private:
