@@ -112,7 +112,6 @@ void append_payload(const OperationFields& fields, std::vector<std::byte>& out) 
   append(out, fields.offers.raw());
   append(out, name);
   append(out, text);
-  append(out, fields.data);
 }
 
 std::optional<std::span<const std::byte>> WireOffers::find(Way way) const {

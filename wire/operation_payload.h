@@ -28,7 +28,7 @@ struct OperationFields {
   std::span<const std::byte> data;
 };
 
-/// The caller keeps the bounds of messages.h.
+/// Appends all but the data, which comes last. The caller keeps the bounds of messages.h.
 void append_payload(const OperationFields& fields, std::vector<std::byte>& out);
 /// Bounds every count before it is used, and accounts for every byte. On success:
 ///  - lengths: present exactly for kSend with kRanges
