@@ -14,7 +14,7 @@ install(TARGETS tcpx EXPORT tcpxTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBD
 install(TARGETS tcpx_soft_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # The back-end for NIXL lies beside the scripts that put it into a wheel and measure it.
 install(TARGETS nixl_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/nixl)
-foreach(script IN ITEMS install.py bench.py memory.py wheel.py)
+foreach(script IN ITEMS install.py bench.py memory.py result.py wheel.py)
   install(PROGRAMS ${PROJECT_SOURCE_DIR}/integrations/nixl/${script} DESTINATION ${CMAKE_INSTALL_LIBDIR}/nixl)
 endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")

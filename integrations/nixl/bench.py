@@ -5,7 +5,6 @@ process of its own, all back-ends in turn for every sample. What arrives is comp
 
 import argparse
 import contextlib
-import json
 import os
 import pathlib
 import signal
@@ -19,6 +18,7 @@ import zlib
 import numpy
 
 import memory
+import result
 import wheel
 
 EXAMPLE = """examples:
@@ -178,11 +178,6 @@ class Pair:
         return sum(a != b for a, b in zip(wanted, got))
 
 
-def cell(values):
-    """Samples as a report has them."""
-    return {"count": len(values), "min": min(values), "median": statistics.median(values), "max": max(values)}
-
-
 @contextlib.contextmanager
 def alone(pair, pairs):
     """The processes of the others stand still meanwhile, so that no core is taken by threads of theirs that poll."""
@@ -221,9 +216,9 @@ def measure(pairs, operation, pattern, lists, options):
     values = {"block": block, "blocks": blocks * options.layers}
     for name, pairs_of_times in samples.items():
         took, calls = zip(*pairs_of_times)
-        values[name] = cell([size / seconds / 1e9 for seconds in took]) if size >= 4096 else None
-        values[f"{name}, time"] = cell([1e6 * seconds for seconds in took])
-        values[f"{name}, submit"] = cell([1e6 * seconds for seconds in calls])
+        values[name] = result.cell([size / seconds / 1e9 for seconds in took]) if size >= 4096 else None
+        values[f"{name}, time"] = result.cell([1e6 * seconds for seconds in took])
+        values[f"{name}, submit"] = result.cell([1e6 * seconds for seconds in calls])
     return {"name": pattern, "verified": verified, "values": values}
 
 
@@ -236,16 +231,12 @@ def shown(values, name):
 
 
 def report(tables, backends, devices, options):
-    """As our programs write them: scripts/plot.py draws it."""
-    columns = [{"name": "block", "unit": "B"}, {"name": "blocks", "unit": ""}]
+    columns = [("block", "B"), ("blocks", "")]
     for name in backends:
-        columns += [{"name": name, "unit": "GB/s"}, {"name": f"{name}, time", "unit": "us"}, {"name": f"{name}, submit", "unit": "us"}]
-    return {
-        "format": "tcpx-report-1", "benchmark": "bench_nixl", "about": __doc__, "version": wheel.version(), "abi": "NIXL",
-        "devices": devices,
-        "parameters": {name: str(getattr(options, name)) for name in ("memory", "gpus", "layers", "samples", "pause", "target")},
-        "tables": [{"title": title, "row_heading": "pattern", "columns": columns, "rows": rows} for title, rows in tables.items()],
-    }
+        columns += [(name, "GB/s"), (f"{name}, time", "us"), (f"{name}, submit", "us")]
+    names = ("memory", "gpus", "layers", "samples", "pause", "target")
+    return result.report(options, names, tables, columns, benchmark="bench_nixl", about=__doc__, version=wheel.version(), abi="NIXL",
+                         devices=devices)  # fmt: skip
 
 
 def with_stock_plugins(ours):
@@ -315,11 +306,8 @@ def main():
         pair.far.end()
     if folder:
         folder.cleanup()
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(report(tables, backends, devices, options), indent=1) + "\n")
-    wrong = not all(row["verified"] for rows in tables.values() for row in rows)
-    print("FAILED: wrong bytes" if wrong else "PASSED: all blocks that were compared are right")
-    return 1 if wrong else 0
+    made = report(tables, backends, devices, options)
+    return result.finish(made, options.json, "all blocks that were compared are right")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import ctypes
 import importlib.metadata
 import importlib.util
-import json
 import os
 import socket
 import statistics
@@ -30,6 +29,7 @@ from network_places import RemoteEnd, newest_interpreter, wait_while
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "integrations/nixl"))
 import memory as memories  # noqa: E402
+import result  # noqa: E402
 import wheel  # noqa: E402
 
 FOLDER = ROOT / "build/mooncake"
@@ -195,11 +195,6 @@ class LocalEnd:
         return medians
 
 
-def cell(values: list[float]) -> dict[str, float]:
-    """Samples as a report has them."""
-    return {"count": len(values), "min": min(values), "median": statistics.median(values), "max": max(values)}
-
-
 def release() -> tuple[str, bool]:
     """Of the wheel, and whether it knows of CUDA."""
     names = [name for name in importlib.metadata.packages_distributions().get("mooncake", []) if "mooncake" in name]
@@ -224,20 +219,17 @@ def measure(target: Any, initiator: Any, name: str, seed: int, given: argparse.N
     times = initiator.write(other, there, ranges, nbytes, given.samples, given.seconds)
     if wrong := target.wrong(seed, ranges, nbytes):
         print(f"{name}: {wrong} of {ranges} ranges are wrong", file=sys.stderr)
-    us, rate = cell([1e6 * one for one in times]), cell([total / one / 1e9 for one in times])
+    us, rate = result.cell([1e6 * one for one in times]), result.cell([total / one / 1e9 for one in times])
     print(f"{name:11} {us['median']:9.1f} us, best {us['min']:.1f}; {rate['median']:.3g} GB/s", flush=True)
     values = {"block": nbytes, "blocks": ranges, "Mooncake": rate, "Mooncake, time": us}
     return {"name": name, "verified": not wrong, "values": values}
 
 
-def report(rows: list[dict[str, Any]], places: list[str], given: argparse.Namespace) -> dict[str, Any]:
-    """As our programs write them."""
-    units = {"block": "B", "blocks": "", "Mooncake": "GB/s", "Mooncake, time": "us"}
-    parameters = {name: str(getattr(given, name)) for name in ("memory", "gpus", "samples", "seconds")}
-    return {"format": "tcpx-report-1", "benchmark": "bench_mooncake", "about": __doc__, "version": release()[0], "abi": "Mooncake",
-            "devices": [" to ".join(places)], "parameters": parameters,
-            "tables": [{"title": "WRITE", "row_heading": "pattern",
-                        "columns": [{"name": name, "unit": unit} for name, unit in units.items()], "rows": rows}]}  # fmt: skip
+def report(rows: list[dict[str, Any]], places: list[str], given: argparse.Namespace) -> Any:
+    columns = [("block", "B"), ("blocks", ""), ("Mooncake", "GB/s"), ("Mooncake, time", "us")]
+    names = ("memory", "gpus", "samples", "seconds")
+    return result.report(given, names, {"WRITE": rows}, columns, benchmark="bench_mooncake", about=__doc__, version=release()[0],
+                         abi="Mooncake", devices=[" to ".join(places)])  # fmt: skip
 
 
 def main() -> int:
@@ -268,11 +260,7 @@ def main() -> int:
     rows = [measure(target, initiator, name, seed, given) for seed, name in enumerate(PATTERNS, 1)]
     for end in ends:
         end.end()
-    if given.json:
-        given.json.write_text(json.dumps(report(rows, places, given), indent=1) + "\n")
-    wrong = not all(row["verified"] for row in rows)
-    print("FAILED: wrong bytes" if wrong else "PASSED: every byte is right")
-    return 1 if wrong else 0
+    return int(result.finish(report(rows, places, given), given.json, "every byte is right"))
 
 
 if __name__ == "__main__":
