@@ -120,10 +120,10 @@ constexpr VariableInfo kTable[] = {
      "a quarter of the usable cores, 1 to 8", "",
      "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process."},
     {Variable::kSoftSpinUs, "UCCL_TCPX_SOFT_SPIN_US", VariableKind::kInteger, "us", 0, 1000000, -1,
-     "1000, or 0 when the I/O threads leave fewer than two usable cores", "",
+     "200, or 0 when the I/O threads leave fewer than two usable cores", "",
      "Software plugin: how long an I/O thread polls after its last work before it sleeps. Polling saves small messages a wake-up, but "
-     "keeps a core busy while messages flow; idle connections cost nothing. A thread that often waits for a core stops polling for a "
-     "while."},
+     "keeps a core busy while messages flow; idle connections cost nothing. A thread whose work mostly comes later polls for 50 us, and "
+     "one that often waits for a core not at all for a while."},
     {Variable::kSoftZeroCopy, "UCCL_TCPX_SOFT_ZEROCOPY", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off|on",
      "Software plugin: whether the kernel sends a GPU's staging memory without a copy (MSG_ZEROCOPY) and wakes the receiver of a long "
      "chunk for 128 KiB at a time (SO_RCVLOWAT). `auto`: where bytes leave the host."},

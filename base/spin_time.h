@@ -4,6 +4,10 @@
 // the core. When another thread does, the scheduler interrupts the polling thread, and counts that (getrusage(2), ru_nivcsw). So
 // a thread that is interrupted often stops polling for a while, then tries again. While it is still interrupted as often, each
 // pause is twice as long as the one before. It then takes less than 2 % of a core that others want.
+//
+// Many processes of one host can also fill its cores with threads that all poll for nothing, each interrupted too seldom to notice:
+// with 16 peers on 32 cores, polling for a millisecond took two thirds of what moved without. So a thread polls for longer than a
+// wake-up costs only while its work mostly comes within that time: 10 to 25 GB/s there.
 #pragma once
 
 #include <sys/resource.h>
@@ -11,6 +15,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -22,7 +27,7 @@ inline uint64_t count_interruptions() {
   return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? static_cast<uint64_t>(usage.ru_nivcsw) : 0;
 }
 
-/// Belongs to one thread, and only that thread calls `at` and `is_crowded`.
+/// Belongs to one thread, and only that thread calls `after` and `is_crowded`.
 class SpinTime {
  public:
   static constexpr Duration kLookEvery = std::chrono::milliseconds(50);
@@ -31,21 +36,36 @@ class SpinTime {
   static constexpr uint64_t kOften = 4;
   static constexpr Duration kShortestPause = std::chrono::milliseconds(100), kLongestPause = std::chrono::milliseconds(3200);
 
+  /// About what it costs to wake a thread: polling for so long never costs much more than sleeping would have.
+  static constexpr Duration kShort = std::chrono::microseconds(50);
+
   /// @param longest time to poll on a free core; zero: never poll
-  /// @param interruptions counts the interruptions of the thread that calls `at`
+  /// @param interruptions counts the interruptions of the thread that calls `after`
   explicit SpinTime(Duration longest, uint64_t (*interruptions)() = count_interruptions)
       : longest_(longest), interruptions_(interruptions) {}
 
   Duration longest() const { return longest_; }
-  /// Time to poll as things are now. Costs a comparison, and a system call every 50 ms.
-  Duration at(TimePoint now) { return is_crowded(now) ? Duration::zero() : longest_; }
-  /// True when other threads want the core of a thread that would poll. Costs as much as `at`.
+  /// Time to poll after work that the thread found at `found` and ended `now`. Costs some comparisons, and a system call every 50 ms.
+  Duration after(TimePoint found, TimePoint now) {
+    learn(found - std::exchange(ended_, now));
+    if (is_crowded(now)) return Duration::zero();
+    return worth_ >= kWorthIt ? longest_ : std::min(longest_, kShort);
+  }
+  /// True when other threads want the core of a thread that would poll. Costs as much as `after`.
   bool is_crowded(TimePoint now) {
     if (longest_ > Duration::zero() && now >= next_look_) look(now);
     return crowded_;
   }
 
  private:
+  static constexpr int kWorthIt = 4, kMostWorth = 8;
+
+  // A poll that finds nothing costs more than one that finds something saves.
+  void learn(Duration without_work) {
+    if (without_work <= kShort) return;  // the shortest poll finds it, too
+    worth_ = std::clamp(worth_ + (without_work <= longest_ ? 1 : -2), 0, kMostWorth);
+  }
+
   void look(TimePoint now) {
     const uint64_t count = interruptions_();
     // After a pause or a long sleep the count tells nothing about a time in which this thread polled.
@@ -68,6 +88,8 @@ class SpinTime {
   uint64_t seen_ = 0;
   TimePoint looked_at_{}, next_look_{};
   Duration pause_ = kShortestPause;
+  TimePoint ended_{};  // the last work
+  int worth_ = kMostWorth;
 };
 
 }  // namespace tcpx

@@ -16,7 +16,7 @@ constexpr int kSubmissionsPerTurn = 256;
 // How often links are looked at while no operation is outstanding.
 constexpr std::chrono::milliseconds kLookWhenIdle{250};
 // How long an idle thread polls before it sleeps: longer than a round trip, so that answers find it awake.
-constexpr Duration kSpin = std::chrono::milliseconds(1);
+constexpr Duration kSpin = std::chrono::microseconds(200);
 // An application that has looked so often, with no longer pauses, takes the turns of the progress thread. That one looks after it so
 // often, and takes over again when the application has stopped.
 constexpr uint32_t kLooks = 16;
@@ -72,7 +72,7 @@ void ProgressEngine::run() {
     const TimePoint now = Clock::steady().now();
     if (advanced) {
       backoff.reset();
-      busy_until = now + spin.at(now);
+      busy_until = now + spin.after(now, now);
     } else if (polls) {
       switch (backoff.next(much, spin.is_crowded(now))) {
         case Backoff::Step::kSpin:
@@ -90,7 +90,7 @@ void ProgressEngine::run() {
       if (!alone) longest = waits || operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
       sleep(longest, changes);
       const TimePoint woken = Clock::steady().now();
-      busy_until = woken + spin.at(woken);
+      busy_until = woken + spin.after(woken, woken);
     }
   }
 }

@@ -12,7 +12,7 @@ namespace tcpx::soft {
 namespace {
 
 // A wake-up takes longer than that on many virtual machines, so an earlier sleep would delay small messages.
-constexpr Duration kDefaultSpin = std::chrono::milliseconds(1);
+constexpr Duration kDefaultSpin = std::chrono::microseconds(200);
 // With this many there is a core for each of eight sockets at both ends of a loopback, and as many for the application.
 constexpr uint32_t kManyCores = 32;
 

@@ -139,6 +139,8 @@ void IoThread::run() {
       log(LogLevel::kError, "tcpx-soft: ", system_error("epoll_wait", errno).to_string());
       return;
     }
+    const bool found = count > 0 || !kicked.empty() || !again.empty();
+    const TimePoint found_at = spins && found ? Clock::steady().now() : TimePoint();
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       const bool hung_up = (event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
@@ -148,9 +150,9 @@ void IoThread::run() {
     // Last, and without those that have just returned kAgain: data that has arrived for others goes first, while it is in the
     // cache.
     for (const uint64_t id : again) call(id, Reason::kAgain);
-    if (spins && (count > 0 || !kicked.empty() || !again.empty())) {
+    if (spins && found) {
       const TimePoint now = Clock::steady().now();
-      sleep_at = now + spin_.at(now);
+      sleep_at = now + spin_.after(found_at, now);
     }
     kicked.clear();
     again.clear();

@@ -12,6 +12,7 @@
 namespace tcpx::testing {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 uint64_t interruptions = 0;
@@ -26,8 +27,8 @@ class SpinTimeTest : public ::testing::Test {
     for (int i = 0; i < ms; ++i) {
       now_ += milliseconds(1);
       if (++passed_ % 50 == 0) interruptions += in_fifty;
-      if (spin_.at(now_) == milliseconds(1)) ++polls;
-      EXPECT_EQ(spin_.is_crowded(now_), spin_.at(now_) == Duration::zero());
+      if (spin_.after(now_, now_) == milliseconds(1)) ++polls;
+      EXPECT_EQ(spin_.is_crowded(now_), spin_.after(now_, now_) == Duration::zero());
     }
     return polls;
   }
@@ -65,12 +66,37 @@ TEST_F(SpinTimeTest, WhatWasBeforeALongSleepDoesNotCount) {
   EXPECT_EQ(polls_in(100, 0), 100);
 }
 
+// Work of so long that comes so long after the last one, a number of times.
+// @return how long the thread is to poll after the last
+Duration poll_after(SpinTime& spin, TimePoint& now, Duration pause, int times, Duration work = microseconds(300)) {
+  Duration poll{};
+  for (int i = 0; i < times; ++i) {
+    const TimePoint found = now + pause;
+    now = found + work;
+    poll = spin.after(found, now);
+  }
+  return poll;
+}
+
+TEST_F(SpinTimeTest, AThreadWhoseWorkComesLaterPollsShortly) {
+  EXPECT_EQ(poll_after(spin_, now_, milliseconds(2), 10), SpinTime::kShort);
+  EXPECT_EQ(poll_after(spin_, now_, SpinTime::kShort, 1000), SpinTime::kShort) << "what a short poll finds says nothing of long ones";
+  EXPECT_EQ(poll_after(spin_, now_, microseconds(900), 10), milliseconds(1)) << "a long poll would find it";
+  EXPECT_EQ(poll_after(spin_, now_, milliseconds(2), 1), milliseconds(1)) << "now and then it comes late";
+}
+
+TEST_F(SpinTimeTest, OneThatIsToPollLessThanShortlyDoes) {
+  SpinTime brief(microseconds(10), [] { return interruptions; });
+  EXPECT_EQ(poll_after(brief, now_, microseconds(5), 10), microseconds(10));
+  EXPECT_EQ(poll_after(brief, now_, milliseconds(5), 10), microseconds(10));
+}
+
 TEST_F(SpinTimeTest, OneThatIsNotToPollAsksNobody) {
   SpinTime none(Duration::zero(), []() -> uint64_t {
     ADD_FAILURE();
     return 0;
   });
-  EXPECT_EQ(none.at(now_), Duration::zero());
+  EXPECT_EQ(none.after(now_, now_), Duration::zero());
   EXPECT_FALSE(none.is_crowded(now_)) << "it does not know";
 }
 
