@@ -18,7 +18,7 @@ MEMORY = {"host": ", host memory", "vram": ", GPU memory"}
 
 
 def time(us):
-    return f"{us['median']:.3g} us"
+    return f"{us['median']:.{3 if us['median'] < 1000 else 4}g} us"
 
 
 def rate(gigabytes, per_core_second=None):
@@ -47,8 +47,10 @@ class Rows(dict):
                     self.put(f"`Endpoint`, {name}", "64 MiB", rate(value))
                 elif title.startswith("One operation at a time") and size == LIST and name.endswith("v"):
                     self.put(f"`Endpoint`, {name[:-1]}", COLUMNS[-1], rate(value))
-                elif title == "Half a round trip" and name in ("raw TCP", "NCCL") and size in SHORT:
-                    self.put(f"{name}, half a round trip; a stream", SHORT[size], time(value))
+                elif title == "Half a round trip" and size in SHORT and (name == "NCCL" or name.startswith("raw TCP")):
+                    label, _, streams = name.partition(", ")
+                    if not streams or size == 1 << 20:  # a long message is many streams' work
+                        self.put(f"{label}, half a round trip; a stream", SHORT[size], time(value) + (f", {streams}" if streams else ""))
                 elif title == "Bulk" and size == LONG:
                     other = name.split(",")[0] if name.startswith(("raw TCP", "NCCL")) else None
                     label = f"{other}, half a round trip; a stream" if other else f"`Endpoint`, {name}"

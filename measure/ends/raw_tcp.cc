@@ -1,14 +1,15 @@
 // An end that is nothing but TCP over loopback: the speed of the machine's kernel without an added protocol or copy.
 //
 // A message is cut into one share per stream. Each stream has a thread at each end, which writes or reads its share in blocking
-// calls, over and over from the same memory: messages small enough stay in cache. A ping-pong takes the first stream, on the
-// calling thread, which never sleeps.
+// calls, over and over from the same memory: messages small enough stay in cache. In a ping-pong each stream's thread answers for its
+// own share, and never sleeps. A single stream has the calling thread.
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <cstring>
+#include <functional>
 #include <latch>
 #include <span>
 #include <thread>
@@ -41,8 +42,9 @@ class RawTcpEnd final : public BenchEnd {
   using Share = std::span<std::byte>;
 
   bool receives() const { return !setup_.leads || row_.pattern == Pattern::kPingPong; }
-  Status stream(Timing& timing);
-  Status play(Deadline deadline, Timing& timing);
+  Status on_every_stream(const std::function<Status(size_t stream_idx)>& work, Timing& timing) const;
+  Status stream(size_t stream_idx);
+  Status play(size_t stream_idx, Deadline deadline);
   /// The part of `memory` that travels on a stream.
   Share share(std::vector<std::byte>& memory, size_t stream_idx) const;
   Status write_share(int fd, Share share) const;
@@ -128,7 +130,8 @@ Result<Timing> RawTcpEnd::run(const RoundWait& wait) {
     for (const UniqueFd& socket : *sockets) TCPX_RETURN_IF_ERROR(set_blocking_with_limit(socket.get(), wait.deadline));
   }
   Timing timing;
-  TCPX_RETURN_IF_ERROR(row_.pattern == Pattern::kOneWay ? stream(timing) : play(wait.deadline, timing));
+  const bool one_way = row_.pattern == Pattern::kOneWay;
+  TCPX_RETURN_IF_ERROR(on_every_stream([&](size_t i) { return one_way ? stream(i) : play(i, wait.deadline); }, timing));
   return timing;
 }
 
@@ -155,56 +158,61 @@ Status RawTcpEnd::read_share(int fd, Share share) const {
   return Status::ok();
 }
 
-Status RawTcpEnd::stream(Timing& timing) {
+Status RawTcpEnd::on_every_stream(const std::function<Status(size_t stream_idx)>& work, Timing& timing) const {
   std::vector<Status> statuses(setup_.streams);
-  std::latch ready(setup_.streams), go(1);
+  std::latch ready(setup_.streams - 1), go(1);
   std::vector<std::jthread> threads;
-  for (size_t i = 0; i < setup_.streams; ++i) {
-    threads.emplace_back([this, i, &ready, &go, &statuses] {
+  for (size_t i = 1; i < setup_.streams; ++i) {
+    threads.emplace_back([&, i] {
       ready.count_down();
       go.wait();
-      for (uint64_t message = 0; message < count_ && statuses[i].is_ok(); ++message) {
-        statuses[i] = setup_.leads ? write_share(out_[i].get(), share(sent_, i)) : read_share(in_[i].get(), share(received_, i));
-      }
+      statuses[i] = work(i);
     });
   }
   ready.wait();
   const Stopwatch watch;
   go.count_down();
+  statuses[0] = work(0);
   threads.clear();  // joins
   timing = watch.stop();
   for (const Status& status : statuses) TCPX_RETURN_IF_ERROR(status);
   return Status::ok();
 }
 
-Status RawTcpEnd::play(Deadline deadline, Timing& timing) {
+Status RawTcpEnd::stream(size_t stream_idx) {
+  for (uint64_t message = 0; message < count_; ++message) {
+    TCPX_RETURN_IF_ERROR(setup_.leads ? write_share(out_[stream_idx].get(), share(sent_, stream_idx))
+                                      : read_share(in_[stream_idx].get(), share(received_, stream_idx)));
+  }
+  return Status::ok();
+}
+
+Status RawTcpEnd::play(size_t stream_idx, Deadline deadline) {
   Patience patience("raw ping-pong", deadline);
-  // `call` moves what it can of a message without waiting.
-  const auto spin = [&](const char* operation, std::vector<std::byte>& memory, const auto& call) -> Status {
-    for (size_t moved = 0; moved < memory.size();) {
-      const ssize_t n = call(memory.data() + moved, memory.size() - moved);
+  // `call` moves what it can of a share without waiting.
+  const auto spin = [&](const char* operation, Share share, const auto& call) -> Status {
+    while (!share.empty()) {
+      const ssize_t n = call(share);
       if (n == 0 || (n < 0 && errno != EAGAIN)) return stream_failure(operation, n);
-      if (n > 0) moved += static_cast<size_t>(n);
+      if (n > 0) share = share.subspan(static_cast<size_t>(n));
       TCPX_RETURN_IF_ERROR(patience.after_turn(n > 0));
     }
     return Status::ok();
   };
   const auto send = [&] {
-    return spin("send", sent_, [&](const std::byte* data, size_t bytes) {
-      return ::send(out_[0].get(), data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return spin("send", share(sent_, stream_idx), [&](Share share) {
+      return ::send(out_[stream_idx].get(), share.data(), share.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     });
   };
   const auto receive = [&] {
-    return spin("receive", received_,
-                [&](std::byte* data, size_t bytes) { return ::recv(in_[0].get(), data, bytes, MSG_DONTWAIT); });
+    return spin("receive", share(received_, stream_idx),
+                [&](Share share) { return ::recv(in_[stream_idx].get(), share.data(), share.size(), MSG_DONTWAIT); });
   };
-  const Stopwatch watch;
   for (uint64_t i = 0; i < count_; ++i) {
     if (setup_.leads) TCPX_RETURN_IF_ERROR(send());
     TCPX_RETURN_IF_ERROR(receive());
     if (!setup_.leads) TCPX_RETURN_IF_ERROR(send());
   }
-  timing = watch.stop();
   return Status::ok();
 }
 

@@ -160,7 +160,7 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
   const RowSetup turns{.outstanding = 2};
 
   Part latency{"latency",
-               {.title = "Half a round trip", .ping_pong = sizes({8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB}, {8, 4 * kKiB})},
+               {.title = "Half a round trip", .ping_pong = sizes({8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB, kMiB}, {8, 4 * kKiB})},
                "NCCL"};
   std::vector<Part> local;
   for (const MemoryType memory : memories) {
@@ -189,8 +189,9 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
                       .ratios = {{"local", "TCP"}, {"local, writev", "TCP, writev"}, {"local", "memcpy"}}},
                      memory == MemoryType::kHost ? "memcpy" : ""});
   }
-  latency.section.movers.push_back({"raw TCP", raw});
   const std::string raw_name = concat("raw TCP, ", counted(raw_streams.streams, "stream"));
+  latency.section.movers.push_back({"raw TCP", raw});
+  latency.section.movers.push_back({raw_name, raw_streams});
   std::vector<Part> parts = {
       {"bulk",
        {.title = "Bulk",
