@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -128,6 +129,8 @@ void UnpackCases::expect_destination_as_shadow() {
   ASSERT_NO_FATAL_FAILURE(wait_for_all());
   std::vector<std::byte> found(destination_.shadow.size());
   ASSERT_OK(lane_->copy(found.data(), destination_.address, found.size()));
+  // Byte by byte it is most of the time of these tests.
+  if (std::memcmp(found.data(), destination_.shadow.data(), found.size()) == 0) return;
   const auto [at, wanted] = std::mismatch(found.begin(), found.end(), destination_.shadow.begin());
   ASSERT_TRUE(at == found.end()) << "destination byte " << at - found.begin() << " is " << static_cast<int>(*at) << ", not "
                                  << static_cast<int>(*wanted);
