@@ -16,8 +16,8 @@ findings=$build/fuzz-findings
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
+cores=$(nproc)
 ran=0
-failed=0
 for program in "$build"/tests/fuzz/fuzz_*; do
   if [ ! -f "$program" ] || [ ! -x "$program" ]; then continue; fi
   name=$(basename "$program")
@@ -25,14 +25,22 @@ for program in "$build"/tests/fuzz/fuzz_*; do
   set -- "$work/$name"
   if [ -d "$here/corpus/$name" ]; then set -- "$@" "$here/corpus/$name"; fi
   ran=$((ran + 1))
-  if "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=16384 -print_final_stats=1 \
-      -artifact_prefix="$findings/$name-" "$@" >"$work/$name.log" 2>&1; then
-    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/$name.log")
-    coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$work/$name.log" | tail -n 1)
+  { "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=16384 -print_final_stats=1 \
+      -artifact_prefix="$findings/$name-" "$@" >"$work/$name.log" 2>&1 && : >"$work/$name.passed"; } &
+  if [ $((ran % cores)) -eq 0 ]; then wait; fi # each has a core to itself
+done
+wait
+failed=0
+for log in "$work"/*.log; do
+  if [ ! -f "$log" ]; then continue; fi
+  name=$(basename "$log" .log)
+  if [ -f "$work/$name.passed" ]; then
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)
     echo "fuzz: $name: no finding in $runs inputs ($seconds s, coverage $coverage)"
   else
     failed=$((failed + 1))
-    tail -n 60 "$work/$name.log" >&2
+    tail -n 60 "$log" >&2
     echo "fuzz: $name: FAILED, inputs in $findings"
   fi
 done
