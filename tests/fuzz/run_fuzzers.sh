@@ -14,7 +14,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=${2:-$here/../../build/asan-ubsan}
 findings=$build/fuzz-findings
 work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
 
 cores=$(nproc)
 ran=0
