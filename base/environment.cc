@@ -93,8 +93,12 @@ constexpr VariableInfo kTable[] = {
     {Variable::kLocal, "UCCL_TCPX_LOCAL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off",
      "Endpoint: `auto` lets two endpoints of one host share memory: control messages between them need no system call, and long "
      "transfers are copied from one process's memory to the other's, or through shared memory; when that is not possible, the log "
-     "line of the connection says why. Both must run as one user in one network namespace. `off` uses TCP there, too. Each end "
-     "decides for itself, and one end with `off` is enough."},
+     "line of the connection says why. Both must run as one user. `off` uses TCP there, too. Each end decides for itself, and one end "
+     "with `off` is enough."},
+    {Variable::kLocalDir, "UCCL_TCPX_LOCAL_DIR", VariableKind::kText, "", 0, 0, 0, "", "",
+     "Endpoint: directory in which endpoints of one host meet when their network namespaces differ, as those of containers and pods do. "
+     "Both must have mounted the same one, under whatever path. When unset, `/dev/shm/tcpx-UID`, with the user's number. It is "
+     "made if it is missing; its parents are not."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host|none",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "

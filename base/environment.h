@@ -35,6 +35,7 @@ enum class Variable {
   kInlineBytes,
   kMaxPeerBytes,
   kLocal,
+  kLocalDir,
   kUnpackImpl,
   kUnpackBlocks,
   kLaunchDebug,

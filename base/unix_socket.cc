@@ -20,20 +20,21 @@ constexpr size_t kMaxNameBytes = 100;
 // Most descriptors that the kernel passes in one message (SCM_MAX_FD).
 constexpr size_t kDescriptorRoom = 253;
 
-struct AbstractAddress {
+struct UnixAddress {
   sockaddr_un address{};
   socklen_t length = 0;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-Result<AbstractAddress> abstract_address(std::string_view name) {
+Result<UnixAddress> address_of(std::string_view name) {
   static_assert(kMaxNameBytes < sizeof(sockaddr_un::sun_path));
   if (name.empty() || name.size() > kMaxNameBytes)
     return Status(Code::kInvalidArgument, "name Unix socket",
                   concat("a name of ", name.size(), " bytes, not 1 to ", kMaxNameBytes));
-  AbstractAddress made;
+  UnixAddress made;
   made.address.sun_family = AF_UNIX;
-  name.copy(made.address.sun_path + 1, name.size());  // a zero in front makes it abstract
+  const size_t before = name.front() == '/' ? 0 : 1;  // a zero in front makes it abstract
+  name.copy(made.address.sun_path + before, name.size());
   made.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return made;
 }
@@ -74,7 +75,7 @@ Result<UnixPair> make_unix_pair() {
 }
 
 Result<ForeignFd> listen_unix(std::string_view name, int backlog) {
-  TCPX_ASSIGN_OR_RETURN(const auto address, abstract_address(name));
+  TCPX_ASSIGN_OR_RETURN(const auto address, address_of(name));
   TCPX_ASSIGN_OR_RETURN(auto fd, make_socket());
   if (::bind(fd.get(), address.get(), address.length) != 0) return system_error("bind Unix socket", errno);
   if (::listen(fd.get(), backlog) != 0) return system_error("listen on Unix socket", errno);
@@ -88,13 +89,14 @@ ForeignFd accept_unix(int listener) {
 }
 
 Result<ForeignFd> connect_unix(std::string_view name) {
-  TCPX_ASSIGN_OR_RETURN(const auto address, abstract_address(name));
+  TCPX_ASSIGN_OR_RETURN(const auto address, address_of(name));
   TCPX_ASSIGN_OR_RETURN(auto fd, make_socket());
   int rc = 0;
   do rc = ::connect(fd.get(), address.get(), address.length);
   while (rc != 0 && errno == EINTR);
   if (rc == 0) return fd;
   if (errno == EAGAIN) return Status(Code::kExhausted, "connect to Unix socket", "the listener's backlog is full");
+  if (errno == ENOENT) return Status(Code::kPeerGone, "connect to Unix socket", "no such file");
   return system_error("connect to Unix socket", errno);
 }
 

@@ -1,7 +1,8 @@
 // Unix sockets between two processes of one host, for what TCP cannot do: identify the other process, and pass descriptors.
 //
-// Names are abstract (unix(7)): they leave no file behind, and belong to the network namespace. Nothing here waits: a connect
-// ends at once, and what one end has sent can be read at the other end as soon as the call returns.
+// Names are abstract (unix(7)): they leave no file behind, and belong to the network namespace. A name that begins with a slash is
+// the path of a file, which every network namespace reaches that has the directory, and which the one that listens removes. Nothing
+// here waits: a connect ends at once, and what one end has sent can be read at the other end as soon as the call returns.
 //
 // Sockets made here are streams, non-blocking and close-on-exec, and a forked child does not hold them.
 #pragma once
@@ -22,8 +23,8 @@ namespace tcpx {
 Result<ForeignFd> listen_unix(std::string_view name, int backlog);
 /// Takes a pending connection. Without one the result is empty and errno is that of accept(2).
 ForeignFd accept_unix(int listener);
-/// Connects to a name. @return kPeerGone: nobody listens there, at least not in this network namespace; kExhausted: the
-/// listener's backlog is full; kInvalidArgument; kSystem
+/// Connects to a name. @return kPeerGone: nobody listens there, at least not in this network namespace or directory; kExhausted:
+/// the listener's backlog is full; kInvalidArgument; kSystem
 Result<ForeignFd> connect_unix(std::string_view name);
 
 /// Both ends of a connection without a name.

@@ -1,4 +1,6 @@
 // Wires an Endpoint's real parts: the only file of this folder that knows the vendor's plugin, CUDA memory and the unpackers.
+#include <unistd.h>
+
 #include <algorithm>
 #include <exception>
 #include <string>
@@ -21,6 +23,11 @@ std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size
                 channels, " channel", channels == 1 ? "" : "s", " each way over ", nics, ", ",
                 machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ",
                 unpacker.name());
+}
+
+std::string local_dir() {
+  const std::string named = environment_text(Variable::kLocalDir);
+  return named.empty() ? concat("/dev/shm/tcpx-", ::geteuid()) : named;
 }
 
 }  // namespace
@@ -59,7 +66,8 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
       .settings = settings,
       .addresses = soft::choose_addresses(all, interfaces, config_of_nics.interfaces, config_of_nics.family, kMostHosts),
       .unused_nic = soft::find_unused(all, config_of_nics.interfaces),
-      .path = std::move(path)};
+      .path = std::move(path),
+      .local_dir = local_dir()};
 }
 
 Result<std::unique_ptr<Endpoint>> Endpoint::create(const EndpointConfig& config) {

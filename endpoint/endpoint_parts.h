@@ -24,6 +24,7 @@ struct EndpointParts {
   std::vector<SocketAddress> addresses;  ///< for the metadata, in the order to try them
   std::string unused_nic;   ///< NIC that other hosts could reach although its address is not in `addresses`; may be ""
   std::string path;         ///< how bytes travel, for people
+  std::string local_dir;    ///< as in LinkSetup
   bool reads_peers = true;  ///< false: as if the kernel let no process read another one
 };
 

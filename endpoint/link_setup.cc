@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "endpoint/same_host.h"
+#include "endpoint/whereabouts.h"
 #include "lanes/lanes.h"
 #include "transfer/bootstrap.h"
 #include "transfer/run.h"
@@ -78,6 +79,7 @@ bool may_be_eager(const LinkSetup& setup) {
 struct Host {
   std::string boot_id;
   std::string same_host;  // kOn: wants to share memory
+  std::string network;    // which network namespace; "": not told
 };
 
 /// Parameters from the first frame of the peer.
@@ -91,7 +93,10 @@ struct Identities {
 };
 
 Host this_host(const LinkSetup& setup) {
-  return {.boot_id = setup.boot_id.empty() ? boot_id() : setup.boot_id, .same_host = setup.same_host ? kOn : "off"};
+  const uint64_t network = network_of_thread();
+  return {.boot_id = setup.boot_id.empty() ? boot_id() : setup.boot_id,
+          .same_host = setup.same_host ? kOn : "off",
+          .network = network == 0 ? "" : std::to_string(network)};
 }
 
 Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Size windows, const Host& here) {
@@ -107,7 +112,8 @@ Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Si
           {"eager", may_be_eager(setup) ? kOn : "off"},
           {"gpu bus", mine.gpu_bus},
           {"boot id", here.boot_id},
-          {"same host", here.same_host}};
+          {"same host", here.same_host},
+          {"network", here.network}};
 }
 
 Result<Identities> read_identity(const Parameters& theirs, bool connector, const LinkSetup& setup) {
@@ -149,6 +155,7 @@ Result<Identities> read_identity(const Parameters& theirs, bool connector, const
   if (const auto found = theirs.find("gpu bus"); found != theirs.end()) peer.gpu_bus = found->second;
   if (const auto found = theirs.find("boot id"); found != theirs.end()) all.there.boot_id = found->second;
   if (const auto found = theirs.find("same host"); found != theirs.end()) all.there.same_host = found->second;
+  if (const auto found = theirs.find("network"); found != theirs.end()) all.there.network = found->second;
   return all;
 }
 
@@ -214,7 +221,11 @@ Status SettingUp::meet(BootstrapChannel& channel, const Host& there) {
                           " does not share memory: set EndpointConfig::same_host and UCCL_TCPX_LOCAL=auto");
     return Status::ok();
   }
-  TCPX_ASSIGN_OR_RETURN(auto meeting, meet_on_host(channel, connector_, setup_.reads_peer, deadline_));
+  const MeetingTerms terms{.connector = connector_,
+                           .reads = setup_.reads_peer,
+                           .apart = !here_.network.empty() && !there.network.empty() && here_.network != there.network,
+                           .directory = setup_.local_dir};
+  TCPX_ASSIGN_OR_RETURN(auto meeting, meet_on_host(channel, terms, deadline_));
   parts_.host = std::move(meeting.peer);
   parts_.local = std::move(meeting.local);
   return Status::ok();

@@ -1,6 +1,9 @@
 #include "endpoint/same_host.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -8,6 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <ctime>
 #include <fstream>
 #include <span>
 #include <utility>
@@ -27,6 +32,10 @@ constexpr const char* kYes = "yes";
 constexpr const char* kNameBegins = "tcpx-";
 // Room for strangers in line before the peer: everybody sees the name in /proc/net/unix, but they do not know the key.
 constexpr int kBacklog = 8;
+
+// A meeting takes seconds at most. A file that is older belongs to an end that was killed in the middle of one.
+constexpr time_t kStaleSeconds = 600;
+constexpr int kMostEntries = 1024;  // that are looked at: others may write there, too
 
 constexpr std::byte kFilesMark{1};
 
@@ -58,11 +67,34 @@ UniqueFd open_process(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
+// Removes what killed ends have left in the directory.
+void remove_stale(int directory) {
+  const int fd = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const entries = fd < 0 ? nullptr : ::fdopendir(fd);
+  if (entries == nullptr) {
+    if (fd >= 0) ::close(fd);
+    return;
+  }
+  const dirent* entry = nullptr;
+  for (int i = 0; i < kMostEntries && (entry = ::readdir(entries)) != nullptr; ++i) {
+    struct stat facts {};
+    if (!std::string_view(entry->d_name).starts_with(kNameBegins) ||
+        ::fstatat(directory, entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
+      continue;
+    if (S_ISSOCK(facts.st_mode) && facts.st_uid == ::geteuid() && facts.st_mtime < ::time(nullptr) - kStaleSeconds)
+      ::unlinkat(directory, entry->d_name, 0);
+  }
+  ::closedir(entries);
+}
+
 // One end of the meeting.
 class Meeting {
  public:
-  Meeting(BootstrapChannel& channel, bool connector, bool reads, Deadline deadline)
-      : channel_(channel), connector_(connector), may_read_(reads), deadline_(deadline) {}
+  Meeting(BootstrapChannel& channel, const MeetingTerms& terms, Deadline deadline)
+      : channel_(channel), terms_(terms), connector_(terms.connector), may_read_(terms.reads), deadline_(deadline) {}
+  ~Meeting() { stop_listening(); }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
 
   Result<HostMeeting> run() {
     using Step = Status (Meeting::*)();
@@ -83,6 +115,9 @@ class Meeting {
 
  private:
   Result<bool> agree(const Status& mine);
+  Status open_directory();
+  std::string address_of(const std::string& name) const;
+  void stop_listening();
   Status listen();
   Status connect();
   Status let_in();
@@ -95,13 +130,15 @@ class Meeting {
   std::string describe() const;
 
   BootstrapChannel& channel_;
+  const MeetingTerms& terms_;
   const bool connector_, may_read_;
   const Deadline deadline_;
   Parameters said_{{"user namespace", user_namespace()}};  // what this end tells in its next frame
   int pidfd_error_ = 0;
-  std::string name_, key_text_, peer_reads_, why_not_, their_user_namespace_;
+  std::string listens_at_, name_, key_text_, peer_reads_, why_not_, their_user_namespace_;
   std::string reads_ = "nothing to read there";  // kYes, or why not
   Key key_{};
+  UniqueFd directory_;  // where both meet; empty if they meet in their network namespace
   ForeignFd listener_;
   std::unique_ptr<Key> probe_ = std::make_unique<Key>();  // stays at its address until the peer has looked
   std::unique_ptr<HostPeer> peer_ = std::make_unique<HostPeer>();
@@ -125,14 +162,38 @@ Result<bool> Meeting::agree(const Status& mine) {
   return why_not_.empty();
 }
 
+Status Meeting::open_directory() {
+  if (!terms_.apart) return Status::ok();
+  const char* const path = terms_.directory.c_str();
+  (void)::mkdir(path, 0700);
+  directory_ = UniqueFd(::open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (directory_) return Status::ok();
+  if (is_shortage(system_error("open directory", errno))) return system_error("open directory", errno);
+  return refuse(concat("the network namespaces differ, and the directory ", terms_.directory, " cannot be opened (",
+                       std::strerror(errno), "): mount one in both, and name it in UCCL_TCPX_LOCAL_DIR"));
+}
+
+// By way of the descriptor, because the address of a Unix socket has room for short paths only.
+std::string Meeting::address_of(const std::string& name) const {
+  return directory_ ? concat("/proc/self/fd/", directory_.get(), '/', name) : name;
+}
+
+void Meeting::stop_listening() {
+  if (listener_ && directory_) ::unlinkat(directory_.get(), listens_at_.c_str(), 0);
+  listener_.reset();
+}
+
 Status Meeting::listen() {
   if (foreign_closes_hang()) return refuse("descriptors that others have passed to this process wait to be closed");
   Key name;
   TCPX_RETURN_IF_ERROR(fill_random(name));
   TCPX_RETURN_IF_ERROR(fill_random(key_));
-  said_["name"] = concat(kNameBegins, hex_of(name));
+  TCPX_RETURN_IF_ERROR(open_directory());
+  if (directory_) remove_stale(directory_.get());
+  listens_at_ = concat(kNameBegins, hex_of(name));
+  said_["name"] = listens_at_;
   said_["key"] = hex_of(key_);
-  TCPX_ASSIGN_OR_RETURN(listener_, listen_unix(said_["name"], kBacklog));
+  TCPX_ASSIGN_OR_RETURN(listener_, listen_unix(address_of(listens_at_), kBacklog));
   return Status::ok();
 }
 
@@ -179,10 +240,15 @@ Status Meeting::connect() {
     if (std::from_chars(at, at + 2, byte, 16).ptr != at + 2) return refuse("the peer names no socket");
     key[i] = static_cast<std::byte>(byte);
   }
-  if (!name_.starts_with(kNameBegins)) return refuse("the peer names no socket of its own");
-  auto socket = connect_unix(name_);
-  if (!socket.is_ok() && socket.status().code() == Code::kPeerGone)
-    return refuse("the peer's Unix socket cannot be reached: run both in one network namespace");
+  if (!name_.starts_with(kNameBegins) || name_.find('/') != std::string::npos)
+    return refuse("the peer names no socket of its own");
+  TCPX_RETURN_IF_ERROR(open_directory());
+  auto socket = connect_unix(address_of(name_));
+  if (!socket.is_ok() && socket.status().code() == Code::kPeerGone) {
+    return refuse(directory_ ? concat("the network namespaces differ, and ", terms_.directory,
+                                      " is not the peer's: mount one directory in both, and name it in UCCL_TCPX_LOCAL_DIR")
+                             : "the peer's Unix socket cannot be reached: run both in one network namespace");
+  }
   TCPX_RETURN_IF_ERROR(socket.status());
   TCPX_ASSIGN_OR_RETURN(const PeerProcess process, check_user(socket->get()));
   TCPX_RETURN_IF_ERROR(take(std::move(*socket), process));
@@ -212,7 +278,7 @@ Status Meeting::let_in() {
     if (!received.is_ok() || received->bytes != room.size() || theirs.key != key_) continue;
     TCPX_RETURN_IF_ERROR(take(std::move(socket), *process));
   }
-  listener_.reset();
+  stop_listening();
   TCPX_ASSIGN_OR_RETURN(const UniqueFd memory, SharedArea::make());
   TCPX_RETURN_IF_ERROR(take_area(memory.get()));
   TCPX_ASSIGN_OR_RETURN(const Greeting mine, greeting(key_));
@@ -294,8 +360,8 @@ const char* describe_way(GpuLink link) {
   return "by CUDA IPC";
 }
 
-Result<HostMeeting> meet_on_host(BootstrapChannel& channel, bool connector, bool reads, Deadline deadline) {
-  return Meeting(channel, connector, reads, deadline).run();
+Result<HostMeeting> meet_on_host(BootstrapChannel& channel, const MeetingTerms& terms, Deadline deadline) {
+  return Meeting(channel, terms, deadline).run();
 }
 
 }  // namespace tcpx

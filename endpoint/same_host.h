@@ -8,6 +8,10 @@
 //   a socket for descriptors, and a probe             ->
 //                                                     <-  maps the memory
 //
+// Ends of one network namespace meet at an abstract name. Ends of two, such as containers with networks of their own, meet at a file
+// in a directory that both have mounted. Whoever else can write there can keep them apart, but not come between them: each end asks
+// the kernel for the other's user.
+//
 // After each step both ends tell whether their own steps worked, and whether they can read the other's memory. If a step fails, both
 // stay on TCP and tell why in one sentence. A probe is random bytes and their address: an end that finds the bytes at that address
 // can read the other's memory.
@@ -35,9 +39,15 @@ struct HostMeeting {
   std::string local;               ///< for people: how bytes travel, or why on TCP
 };
 
-/// Both ends call it if they have the same boot id and both want to share memory. @param reads read the peer's memory if the kernel
-/// lets this end
+struct MeetingTerms {
+  bool connector = false;
+  bool reads = true;      ///< read the peer's memory if the kernel lets this end
+  bool apart = false;     ///< the network namespaces are known to differ
+  std::string directory;  ///< to meet in if they do; made if it is missing, its parents are not
+};
+
+/// Both ends call it if they have the same boot id and both want to share memory.
 /// @return errors of the channel, and shortages; other failures of the meeting leave the connection on TCP
-Result<HostMeeting> meet_on_host(BootstrapChannel& channel, bool connector, bool reads, Deadline deadline);
+Result<HostMeeting> meet_on_host(BootstrapChannel& channel, const MeetingTerms& terms, Deadline deadline);
 
 }  // namespace tcpx

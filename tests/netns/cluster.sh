@@ -10,7 +10,7 @@ usage: tests/netns/cluster.sh COMMAND
 
   up                    makes the cluster
   down                  ends what still runs in it and removes it; no error when there is none
-  exec HOST COMMAND...  runs a command on host a or b
+  exec HOST COMMAND...  runs a command on host a or b. UCCL_TCPX_LOCAL is off unless it is set, as the two are really one host
   nic-down HOST N       switches eth<N> off; the other end of the rail loses its carrier
   nic-up HOST N         switches it on again
   far LEFT RIGHT MTU    joins the hosts by the two devices of a running netns_link: far0, 10.77.9.1 on host a and 10.77.9.2 on host b.
@@ -131,7 +131,7 @@ case ${1:-} in
     [[ $# -ge 3 ]] || wrong_usage "exec takes a host and a command"
     namespace=$(namespace_of "$2")
     shift 2
-    exec ip netns exec "$namespace" "$@"
+    UCCL_TCPX_LOCAL=${UCCL_TCPX_LOCAL:-off} exec ip netns exec "$namespace" "$@"
     ;;
   nic-down | nic-up)
     [[ $# -eq 3 ]] || wrong_usage "$1 takes a host and a rail"
