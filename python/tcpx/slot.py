@@ -16,6 +16,7 @@ _MAGIC = b"TXSL"
 #: After the library's own 64 bytes: offset, itemsize, number of lengths, and the lengths. Little-endian.
 _VIEW = struct.Struct("<QIB")
 _MOST_DIMENSIONS = 32
+_new = object.__new__
 _SIZE_IN_RAW = struct.Struct("<32xQ")  # RemoteSlot::bytes (include/tcpx/endpoint.h)
 
 
@@ -83,17 +84,20 @@ class Slot:
         return self.shape[0]
 
     def __getitem__(self, index: int | slice) -> Slot:
-        if not self.shape:
+        shape = self.shape
+        if not shape:
             raise IndexError("a slot of one element has no rows")
-        row = math.prod(self.shape[1:]) * self.itemsize
+        rows = shape[0]
+        row = self.nbytes // rows if rows else 0
         if isinstance(index, slice):
-            first, last, step = index.indices(self.shape[0])
+            first, last, step = index.indices(rows)
             if step != 1:
                 raise invalid("cut a slot", f"step {step}; rows of a slot are neighbours")
-            return self._part(first * row, (max(last - first, 0), *self.shape[1:]))
-        if not -self.shape[0] <= index < self.shape[0]:
-            raise IndexError(f"row {index} of {self.shape[0]}")
-        return self._part(index % self.shape[0] * row, self.shape[1:])
+            count = last - first if last > first else 0
+            return self._part(first * row, (count, *shape[1:]), count * row)
+        if not -rows <= index < rows:
+            raise IndexError(f"row {index} of {rows}")
+        return self._part(index % rows * row, shape[1:], row)
 
     def bytes(self, first: int = 0, last: int | None = None) -> Slot:
         """The bytes from `first` up to `last` (default: all that follow) of it."""
@@ -108,8 +112,15 @@ class Slot:
             raise invalid("view a slot", f"shape {shape} of {itemsize}-byte elements, for {self.nbytes} bytes")
         return Slot(self.raw, self.offset, tuple(shape), itemsize, self._origin)
 
-    def _part(self, first: int, shape: tuple[int, ...]) -> Slot:
-        return Slot(self.raw, self.offset + first, shape, self.itemsize, self._origin)
+    def _part(self, first: int, shape: tuple[int, ...], nbytes: int) -> Slot:
+        part = _new(Slot)  # a slot is cut into thousands
+        part.raw = self.raw
+        part.offset = self.offset + first
+        part.shape = shape
+        part.itemsize = self.itemsize
+        part.nbytes = nbytes
+        part._origin = self._origin
+        return part
 
     def __bytes__(self) -> bytes_:
         lengths = struct.pack(f"<{len(self.shape)}Q", *self.shape)
