@@ -67,12 +67,13 @@ Status unregistered(uintptr_t data, size_t bytes) {
 }
 
 /// Block numbers as the library takes them. @param known blocks that there are
-Status narrow(std::span<const int64_t> ids, uint64_t known, const char* where, std::vector<uint32_t>& narrowed) {
+Status narrow(std::span<const int64_t> ids, uint64_t known, const char* noun, const char* where, std::vector<uint32_t>& narrowed) {
   narrowed.resize(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto id = static_cast<uint64_t>(ids[i]);
     if (id >= known || id > std::numeric_limits<uint32_t>::max()) {
-      return Status(Code::kInvalidArgument, "block numbers", concat("number ", i, " is block ", ids[i], " of ", known, where));
+      return Status(Code::kInvalidArgument, concat(noun, " numbers"),
+                    concat("number ", i, " is ", noun, ' ', ids[i], " of ", known, where));
     }
     narrowed[i] = static_cast<uint32_t>(id);
   }
@@ -272,24 +273,60 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start(int kind, uint64_t conn, uint
   return start_ranges(*endpoint, kind, conn, {&local, 1}, {&remote, slot ? 1u : 0u}, options, std::move(regions));
 }
 
-std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn,
-                                                        const std::vector<std::pair<uintptr_t, size_t>>& local,
-                                                        const std::vector<std::pair<nb::bytes, uint64_t>>& remote,
-                                                        const Options& options) const {
-  const auto endpoint = use();
-  std::vector<LocalRange> ranges;
-  std::vector<std::shared_ptr<BufferRegistration>> regions;
-  ranges.reserve(local.size());
+CoreEndpoint::Ranges CoreEndpoint::ranges_of(const LocalList& local, const RemoteList& remote) const {
+  Ranges all;
+  all.local.reserve(local.size());
   for (const auto& [data, bytes] : local) {
     auto region = regions_.find(data, bytes);
     if (region == nullptr) raise(unregistered(data, bytes));
-    ranges.push_back({region->memory(), reinterpret_cast<void*>(data), bytes});
-    if (regions.empty() || regions.back() != region) regions.push_back(std::move(region));
+    all.local.push_back({region->memory(), reinterpret_cast<void*>(data), bytes});
+    if (all.regions.empty() || all.regions.back() != region) all.regions.push_back(std::move(region));
   }
-  std::vector<RemoteRange> slots;
-  slots.reserve(remote.size());
-  for (const auto& [slot, offset] : remote) slots.push_back({slot_of(slot), offset});
-  return start_ranges(*endpoint, kind, conn, ranges, slots, options, std::move(regions));
+  all.remote.reserve(remote.size());
+  for (const auto& [slot, offset] : remote) all.remote.push_back({slot_of(slot), offset});
+  return all;
+}
+
+std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn, const LocalList& local, const RemoteList& remote,
+                                                        const Options& options) const {
+  const auto endpoint = use();
+  Ranges all = ranges_of(local, remote);
+  return start_ranges(*endpoint, kind, conn, all.local, all.remote, options, std::move(all.regions));
+}
+
+CoreEndpoint::Plan::~Plan() {
+  const Unlocked unlocked;
+  regions.clear();
+}
+
+std::unique_ptr<CoreEndpoint::Plan> CoreEndpoint::prepare(const LocalList& local, const RemoteList& remote) const {
+  const auto endpoint = use();
+  Ranges all = ranges_of(local, remote);
+  auto plan = std::make_unique<Plan>();
+  plan->ranges = check(endpoint->prepare(all.local, all.remote));
+  std::sort(all.regions.begin(), all.regions.end());
+  all.regions.erase(std::unique(all.regions.begin(), all.regions.end()), all.regions.end());
+  plan->regions = std::move(all.regions);
+  return plan;
+}
+
+std::shared_ptr<CoreOperation> CoreEndpoint::start_plan(int kind, uint64_t conn, const Plan& plan,
+                                                        const std::optional<BlockIds>& numbers, const Options& options) const {
+  const auto endpoint = use();
+  const Submission submission(options);
+  auto id = [&]() -> Result<OperationId> {
+    const Unlocked unlocked;
+    const bool writes = Kind(kind) == Kind::kWrite;
+    if (!numbers) {
+      return writes ? endpoint->write_async(ConnId(conn), plan.ranges, submission.submit)
+                    : endpoint->read_async(ConnId(conn), plan.ranges, submission.submit);
+    }
+    std::vector<uint32_t> some;
+    TCPX_RETURN_IF_ERROR(narrow(std::span(numbers->data(), numbers->shape(0)), plan.ranges.size(), "range", " of the plan", some));
+    return writes ? endpoint->write_async(ConnId(conn), plan.ranges, some, submission.submit)
+                  : endpoint->read_async(ConnId(conn), plan.ranges, some, submission.submit);
+  }();
+  return started(std::move(id), plan.regions);
 }
 
 std::shared_ptr<CoreOperation> CoreEndpoint::start_blocks(int kind, uint64_t conn, uintptr_t data, size_t bytes, uint64_t count,
@@ -309,8 +346,8 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start_blocks(int kind, uint64_t con
   auto id = [&]() -> Result<OperationId> {
     const Unlocked unlocked;
     std::vector<uint32_t> here, there;
-    TCPX_RETURN_IF_ERROR(narrow(local_ids, count, " here", here));
-    TCPX_RETURN_IF_ERROR(narrow(remote_ids, remote_count, " there", there));
+    TCPX_RETURN_IF_ERROR(narrow(local_ids, count, "block", " here", here));
+    TCPX_RETURN_IF_ERROR(narrow(remote_ids, remote_count, "block", " there", there));
     TCPX_ASSIGN_OR_RETURN(const auto plan, endpoint->prepare_blocks(pool, remote_pool, bytes));
     return Kind(kind) == Kind::kWrite ? endpoint->write_async(ConnId(conn), plan, here, there, submission.submit)
                                       : endpoint->read_async(ConnId(conn), plan, here, there, submission.submit);

@@ -30,7 +30,10 @@ struct Options {
   bool completion_event = false;
 };
 
-/// Block numbers of a block table, contiguous in host memory.
+/// Address and length of ranges; slots, and how far into them.
+using LocalList = std::vector<std::pair<uintptr_t, size_t>>;
+using RemoteList = std::vector<std::pair<nb::bytes, uint64_t>>;
+/// Numbers of blocks of a block table, or of ranges, contiguous in host memory.
 using BlockIds = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 class CoreEndpoint {
@@ -70,8 +73,17 @@ class CoreEndpoint {
   /// One range. @return nullptr: its memory is not registered
   std::shared_ptr<CoreOperation> start(int kind, uint64_t conn, uintptr_t data, size_t bytes,
                                        const std::optional<nb::bytes>& slot, uint64_t offset, const Options& options) const;
-  std::shared_ptr<CoreOperation> start_many(int kind, uint64_t conn, const std::vector<std::pair<uintptr_t, size_t>>& local,
-                                            const std::vector<std::pair<nb::bytes, uint64_t>>& remote,
+  std::shared_ptr<CoreOperation> start_many(int kind, uint64_t conn, const LocalList& local, const RemoteList& remote,
+                                            const Options& options) const;
+  /// Keeps its memory registered.
+  struct Plan {
+    ~Plan();
+    TransferPlan ranges;
+    std::vector<std::shared_ptr<BufferRegistration>> regions;
+  };
+  std::unique_ptr<Plan> prepare(const LocalList& local, const RemoteList& remote) const;
+  /// Ranges of a plan: those of the numbers in their order, or all.
+  std::shared_ptr<CoreOperation> start_plan(int kind, uint64_t conn, const Plan& plan, const std::optional<BlockIds>& numbers,
                                             const Options& options) const;
   /// Blocks of `bytes` bytes each: number local[i] of the memory at `data`, of `count` blocks, and remote[i] of the slot, which
   /// begins `offset` bytes into the advertised range and has `remote_count`.
@@ -90,6 +102,12 @@ class CoreEndpoint {
  private:
   uint64_t set_up(std::function<Result<ConnId>(Endpoint&)> attempt) const;
   std::shared_ptr<Endpoint> use() const;
+  struct Ranges {
+    std::vector<LocalRange> local;
+    std::vector<RemoteRange> remote;
+    std::vector<std::shared_ptr<BufferRegistration>> regions;
+  };
+  Ranges ranges_of(const LocalList& local, const RemoteList& remote) const;
   std::shared_ptr<CoreOperation> start_ranges(Endpoint& endpoint, int kind, uint64_t conn, std::span<const LocalRange> local,
                                               std::span<const RemoteRange> remote, const Options& options,
                                               std::vector<std::shared_ptr<BufferRegistration>> regions) const;

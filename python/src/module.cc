@@ -88,6 +88,7 @@ NB_MODULE(_core, module) {
       .def("completion_event", [](CoreOperation& self) { return reinterpret_cast<uintptr_t>(check(self.completion_event())); });
 
   nb::class_<CoreEndpoint::Hold>(module, "Hold");
+  nb::class_<CoreEndpoint::Plan>(module, "Plan");
   nb::class_<CoreEndpoint>(module, "Endpoint")
       .def(nb::new_(&make_endpoint), "gpu"_a, "num_cpus"_a, "listen_address"_a, "port"_a, "public_address"_a, "plugin"_a,
            "timeout"_a.none(), "inline_bytes"_a.none(), "max_operations"_a, "max_peer_bytes"_a.none())
@@ -116,12 +117,19 @@ NB_MODULE(_core, module) {
           "notify"_a.none(), "event"_a)
       .def(
           "start_many",
-          [](const CoreEndpoint& self, int kind, uint64_t conn, const std::vector<std::pair<uintptr_t, size_t>>& local,
-             const std::vector<std::pair<nb::bytes, uint64_t>>& remote, std::optional<double> timeout,
-             std::optional<uintptr_t> stream, std::optional<nb::bytes> notify, bool event) {
+          [](const CoreEndpoint& self, int kind, uint64_t conn, const LocalList& local, const RemoteList& remote,
+             std::optional<double> timeout, std::optional<uintptr_t> stream, std::optional<nb::bytes> notify, bool event) {
             return self.start_many(kind, conn, local, remote, options_of(timeout, stream, std::move(notify), event));
           },
           "kind"_a, "conn"_a, "local"_a, "remote"_a, "timeout"_a.none(), "stream"_a.none(), "notify"_a.none(), "event"_a)
+      .def("prepare", &CoreEndpoint::prepare)
+      .def(
+          "start_plan",
+          [](const CoreEndpoint& self, int kind, uint64_t conn, const CoreEndpoint::Plan& plan, std::optional<BlockIds> numbers,
+             std::optional<double> timeout, std::optional<uintptr_t> stream, std::optional<nb::bytes> notify, bool event) {
+            return self.start_plan(kind, conn, plan, numbers, options_of(timeout, stream, std::move(notify), event));
+          },
+          "kind"_a, "conn"_a, "plan"_a, "numbers"_a.none(), "timeout"_a.none(), "stream"_a.none(), "notify"_a.none(), "event"_a)
       .def(
           "start_blocks",
           [](const CoreEndpoint& self, int kind, uint64_t conn, uintptr_t data, size_t bytes, uint64_t count,

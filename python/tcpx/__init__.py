@@ -39,6 +39,7 @@ from .errors import (
     Unsupported,
 )
 from .operation import Operation
+from .plan import Plan
 from .slot import Slot
 from .streams import CURRENT
 
@@ -60,6 +61,7 @@ __all__ = [
     "Notification",
     "Operation",
     "PeerGone",
+    "Plan",
     "Plugin",
     "Protocol",
     "Registration",

@@ -8,6 +8,7 @@ from ._session import READ, RECV, SEND, WRITE, Session, finish
 from .buffers import Buffer
 from .errors import Protocol
 from .operation import Operation
+from .plan import Plan
 from .slot import Slot
 from .streams import CURRENT, Stream
 
@@ -104,6 +105,10 @@ class Calls:
     def advertise(self, buffer: Buffer, *, readonly: bool = False, stream: Stream = CURRENT) -> Slot:
         """As `Endpoint.advertise`, for the other end of this connection only, and at most until it ends."""
         return self.session.advertise(self.id, readonly, buffer, stream)
+
+    def prepare(self, buffers: Sequence[Buffer], slots: Sequence[Slot]) -> Plan:
+        """Looks up buffers and slots for writes and reads that are started many times: `Plan.write`, `Plan.read`."""
+        return Plan(self.session, self.id, buffers, slots)
 
     def notify(self, data: bytes, name: str = "") -> None:
         """Says something to the other end's application: up to 1 MiB of data, and 256 bytes of name."""

@@ -14,6 +14,9 @@ class Operation:
 class Hold:
     """Keeps memory registered while it lives."""
 
+class Plan:
+    """Ranges that were looked up once; keeps their memory registered while it lives."""
+
 class Endpoint:
     def __init__(
         self,
@@ -62,6 +65,18 @@ class Endpoint:
         conn: int,
         local: Sequence[tuple[int, int]],
         remote: Sequence[tuple[bytes, int]],
+        timeout: float | None,
+        stream: int | None,
+        notify: bytes | None,
+        event: bool,
+    ) -> Operation: ...
+    def prepare(self, local: Sequence[tuple[int, int]], remote: Sequence[tuple[bytes, int]], /) -> Plan: ...
+    def start_plan(
+        self,
+        kind: int,
+        conn: int,
+        plan: Plan,
+        numbers: Any,
         timeout: float | None,
         stream: int | None,
         notify: bytes | None,

@@ -148,13 +148,7 @@ class Session:
         extents = [extent_of(buffer) for buffer in buffers]
         if kind in (RECV, READ) and any(extent.readonly for extent in extents):
             raise invalid("receive or read", "one of the buffers is read-only")
-        remote: list[tuple[bytes, int]] = []
-        if slots is not None:
-            if isinstance(slots, Slot) or len(slots) != len(extents):
-                raise invalid("write or read", f"{len(extents)} buffers need as many slots")
-            for extent, slot in zip(extents, slots):
-                _check_fit(extent.nbytes, slot)
-                remote.append((slot.raw, slot.offset))
+        local, remote = self.match(extents, slots)
         if stream is CURRENT:
             currents = {extent.stream for extent in extents if extent.stream is not None}
             if len(currents) > 1:
@@ -163,10 +157,22 @@ class Session:
         else:
             current = handle_of(stream)
         keep = [(extent.keep, self.registered(extent)) for extent in extents if extent.nbytes]
-        if remote:
-            remote = [place for place, extent in zip(remote, extents) if extent.nbytes]
-        local = [(extent.address, extent.nbytes) for extent in extents if extent.nbytes]
         return self.core.start_many(kind, conn, local, remote, timeout, current, notify, event), keep
+
+    @staticmethod
+    def match(
+        extents: Sequence[Extent], slots: Slot | Sequence[Slot] | None
+    ) -> tuple[list[_Range], list[tuple[bytes, int]]]:
+        """The ranges of buffers that are not empty, and of the slot of each."""
+        remote: list[tuple[bytes, int]] = []
+        if slots is not None:
+            if isinstance(slots, Slot) or len(slots) != len(extents):
+                raise invalid("write or read", f"{len(extents)} buffers need as many slots")
+            for extent, slot in zip(extents, slots):
+                _check_fit(extent.nbytes, slot)
+                if extent.nbytes:
+                    remote.append((slot.raw, slot.offset))
+        return [(extent.address, extent.nbytes) for extent in extents if extent.nbytes], remote
 
     def keep(self, started: Started) -> _core.Operation:
         """Keeps an operation, and with it its buffers, until its end was seen."""

@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 from ._calls import Calls
+from ._numbers import numbers_of
 from ._session import READ, WRITE, Holder, Session, Started, finish
 from .buffers import Buffer, Extent, extent_of
 from .errors import Mismatch, invalid
@@ -197,21 +198,9 @@ class BlockCalls(Calls):
             raise invalid("read blocks", "the pool's buffer is read-only")
         keep = pool, self.session.registered(extent)
         current = extent.stream if stream is CURRENT else handle_of(stream)
-        mine = extent.address, pool.block_bytes, pool.blocks, _block_numbers(local_ids)
-        theirs = there.slot.raw, there.slot.offset, there.blocks, _block_numbers(remote_ids)
+        mine = extent.address, pool.block_bytes, pool.blocks, numbers_of("block numbers", local_ids)
+        theirs = there.slot.raw, there.slot.offset, there.blocks, numbers_of("block numbers", remote_ids)
         return self.session.core.start_blocks(kind, self.id, *mine, *theirs, timeout, current, notify, event), keep
-
-
-def _block_numbers(ids: Any) -> Any:
-    """Block numbers as the library takes them: a contiguous numpy array of int64. Raises TypeError for no integers."""
-    import numpy
-
-    array = numpy.asarray(ids)
-    if array.dtype.kind not in "iu" and array.size != 0:
-        raise TypeError(f"block numbers are integers, not {array.dtype}")
-    if array.ndim != 1:
-        raise invalid("block numbers", f"{array.ndim} dimensions; they are a list")
-    return numpy.ascontiguousarray(array, dtype=numpy.int64)
 
 
 def _check_blocks(operation: str, nbytes: int, block_bytes: int) -> None:

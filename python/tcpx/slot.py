@@ -16,7 +16,6 @@ _MAGIC = b"TXSL"
 #: After the library's own 64 bytes: offset, itemsize, number of lengths, and the lengths. Little-endian.
 _VIEW = struct.Struct("<QIB")
 _MOST_DIMENSIONS = 32
-_new = object.__new__
 _SIZE_IN_RAW = struct.Struct("<32xQ")  # RemoteSlot::bytes (include/tcpx/endpoint.h)
 
 
@@ -53,12 +52,13 @@ class Slot:
         shape: tuple[int, ...],
         itemsize: int,
         origin: Origin | None = None,
+        nbytes: int | None = None,
     ) -> None:
         self.raw = raw
         self.offset = offset
         self.shape = shape
         self.itemsize = itemsize
-        self.nbytes = math.prod(shape) * itemsize
+        self.nbytes = math.prod(shape) * itemsize if nbytes is None else nbytes
         self._origin = origin  # of its parts, too; None where it has come to
 
     def withdraw(self) -> None:
@@ -113,14 +113,7 @@ class Slot:
         return Slot(self.raw, self.offset, tuple(shape), itemsize, self._origin)
 
     def _part(self, first: int, shape: tuple[int, ...], nbytes: int) -> Slot:
-        part = _new(Slot)  # a slot is cut into thousands
-        part.raw = self.raw
-        part.offset = self.offset + first
-        part.shape = shape
-        part.itemsize = self.itemsize
-        part.nbytes = nbytes
-        part._origin = self._origin
-        return part
+        return Slot(self.raw, self.offset + first, shape, self.itemsize, self._origin, nbytes)
 
     def __bytes__(self) -> bytes_:
         lengths = struct.pack(f"<{len(self.shape)}Q", *self.shape)
