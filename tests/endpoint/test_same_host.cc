@@ -227,8 +227,9 @@ class SameHostApart : public SameHostTest {
 
   /// Lets both meet, each in its directory. @return what the acceptor's end and the connector's say
   std::pair<std::string, std::string> meet(const std::filesystem::path& acceptors, const std::filesystem::path& connectors) {
-    auto [client, server] = channels();
-    auto accepted = in_thread([&, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
+    auto ends = channels();
+    BootstrapChannel& client = ends.first;
+    auto accepted = in_thread([&, channel = std::make_shared<BootstrapChannel>(std::move(ends.second))] {
       return meet_on_host(*channel, {.connector = false, .apart = true, .directory = acceptors}, soon());
     });
     Result<HostMeeting> connected = Status(Code::kUnsupported, "test", "not run");
