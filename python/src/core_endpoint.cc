@@ -273,12 +273,12 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start(int kind, uint64_t conn, uint
   return start_ranges(*endpoint, kind, conn, {&local, 1}, {&remote, slot ? 1u : 0u}, options, std::move(regions));
 }
 
-CoreEndpoint::Ranges CoreEndpoint::ranges_of(const LocalList& local, const RemoteList& remote) const {
+Result<CoreEndpoint::Ranges> CoreEndpoint::ranges_of(const LocalList& local, const RemoteList& remote) const {
   Ranges all;
   all.local.reserve(local.size());
   for (const auto& [data, bytes] : local) {
     auto region = regions_.find(data, bytes);
-    if (region == nullptr) raise(unregistered(data, bytes));
+    if (region == nullptr) return unregistered(data, bytes);
     all.local.push_back({region->memory(), reinterpret_cast<void*>(data), bytes});
     if (all.regions.empty() || all.regions.back() != region) all.regions.push_back(std::move(region));
   }
@@ -290,8 +290,9 @@ CoreEndpoint::Ranges CoreEndpoint::ranges_of(const LocalList& local, const Remot
 std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn, const LocalList& local, const RemoteList& remote,
                                                         const Options& options) const {
   const auto endpoint = use();
-  Ranges all = ranges_of(local, remote);
-  return start_ranges(*endpoint, kind, conn, all.local, all.remote, options, std::move(all.regions));
+  auto all = ranges_of(local, remote);
+  if (!all.is_ok()) return nullptr;
+  return start_ranges(*endpoint, kind, conn, all->local, all->remote, options, std::move(all->regions));
 }
 
 CoreEndpoint::Plan::~Plan() {
@@ -301,7 +302,7 @@ CoreEndpoint::Plan::~Plan() {
 
 std::unique_ptr<CoreEndpoint::Plan> CoreEndpoint::prepare(const LocalList& local, const RemoteList& remote) const {
   const auto endpoint = use();
-  Ranges all = ranges_of(local, remote);
+  Ranges all = check(ranges_of(local, remote));
   auto plan = std::make_unique<Plan>();
   plan->ranges = check(endpoint->prepare(all.local, all.remote));
   std::sort(all.regions.begin(), all.regions.end());

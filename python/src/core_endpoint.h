@@ -73,6 +73,7 @@ class CoreEndpoint {
   /// One range. @return nullptr: its memory is not registered
   std::shared_ptr<CoreOperation> start(int kind, uint64_t conn, uintptr_t data, size_t bytes,
                                        const std::optional<nb::bytes>& slot, uint64_t offset, const Options& options) const;
+  /// Many ranges. @return nullptr: memory of one is not registered
   std::shared_ptr<CoreOperation> start_many(int kind, uint64_t conn, const LocalList& local, const RemoteList& remote,
                                             const Options& options) const;
   /// Keeps its memory registered.
@@ -107,7 +108,7 @@ class CoreEndpoint {
     std::vector<RemoteRange> remote;
     std::vector<std::shared_ptr<BufferRegistration>> regions;
   };
-  Ranges ranges_of(const LocalList& local, const RemoteList& remote) const;
+  Result<Ranges> ranges_of(const LocalList& local, const RemoteList& remote) const;
   std::shared_ptr<CoreOperation> start_ranges(Endpoint& endpoint, int kind, uint64_t conn, std::span<const LocalRange> local,
                                               std::span<const RemoteRange> remote, const Options& options,
                                               std::vector<std::shared_ptr<BufferRegistration>> regions) const;

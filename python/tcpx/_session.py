@@ -126,10 +126,11 @@ class Session:
             raise TypeError(f"one buffer goes to one slot, not to {type(slot).__name__}")
         if readonly and kind in (RECV, READ):
             raise invalid("receive or read", "the buffer is read-only")
-        if nbytes == 0:
-            return self.core.start_many(kind, conn, [], [], timeout, current, notify, event), keep
         while True:
-            started = self.core.start(kind, conn, address, nbytes, raw, offset, timeout, current, notify, event)
+            if nbytes == 0:
+                started = self.core.start_many(kind, conn, [], [], timeout, current, notify, event)
+            else:
+                started = self.core.start(kind, conn, address, nbytes, raw, offset, timeout, current, notify, event)
             if started is not None:
                 return started, keep
             keep = extent.keep, self.registered(extent)
@@ -156,8 +157,12 @@ class Session:
             current = currents.pop() if currents else None
         else:
             current = handle_of(stream)
-        keep = [(extent.keep, self.registered(extent)) for extent in extents if extent.nbytes]
-        return self.core.start_many(kind, conn, local, remote, timeout, current, notify, event), keep
+        keep: list[Any] = [extent.keep for extent in extents]
+        while True:
+            started = self.core.start_many(kind, conn, local, remote, timeout, current, notify, event)
+            if started is not None:
+                return started, keep
+            keep += [self.registered(extent) for extent in extents if extent.nbytes]
 
     @staticmethod
     def match(

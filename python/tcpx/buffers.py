@@ -61,12 +61,12 @@ def extent_of(buffer: Buffer) -> Extent:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(buffer, torch.Tensor):
         return _of_torch(buffer)
-    interface = getattr(buffer, "__cuda_array_interface__", None)
-    if interface is not None:
-        return _of_cuda_array(buffer, interface)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(buffer, numpy.ndarray):
         return _of_numpy(buffer)
+    interface = getattr(buffer, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _of_cuda_array(buffer, interface)
     try:
         address, nbytes, readonly = _core.extent_of(buffer)
     except TypeError:

@@ -128,7 +128,10 @@ class Transfers:
         if not all(moved):
             ranges, places = list(itertools.compress(ranges, moved)), list(itertools.compress(places, moved))
         # No stream to wait for: programs written for UCCL see to it that GPU memory is complete.
-        return self._core.start_many(kind, self.core_id(conn_id), ranges, places, None, None, None, False)
+        started = self._core.start_many(kind, self.core_id(conn_id), ranges, places, None, None, None, False)
+        if started is None:
+            raise NotFound(f"{NotFound.code}: find memory: not all of it is registered", "", "find memory")
+        return started
 
 
 def _check_lengths(count: int, *vectors: Sequence[object]) -> None:
