@@ -245,8 +245,13 @@ TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
 TEST_F(SoftStaging, EverySocketTakesItsShareOfALoneMessage) {
   constexpr size_t kSockets = 4, kBytes = kSockets * size_t{Chunking::kLeastChunkBytes};
   io_ = *IoPool::create(1);
+  Blocker blocker(*io_);
+  memory_.hold_copies();
   auto sender = make(kMiB, kBytes, 1, 0, kSockets);
   sender->post(0, kBytes);
+  blocker.release();
+  EXPECT_TRUE(some_copy_held(kSockets)) << "until then no socket is done with its first chunk, and takes another one only ahead";
+  memory_.release_copies();
   sender->expect_arrived_and_done();
   for (const Reader& reader : sender->readers) EXPECT_EQ(reader.chunks, 1u);
 }
