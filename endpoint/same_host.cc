@@ -116,6 +116,7 @@ class Meeting {
  private:
   Result<bool> agree(const Status& mine);
   Status open_directory();
+  Status cannot_use_directory(const char* what, int error) const;
   std::string address_of(const std::string& name) const;
   void stop_listening();
   Status listen();
@@ -168,9 +169,14 @@ Status Meeting::open_directory() {
   (void)::mkdir(path, 0700);
   directory_ = UniqueFd(::open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (directory_) return Status::ok();
-  if (is_shortage(system_error("open directory", errno))) return system_error("open directory", errno);
-  return refuse(concat("the network namespaces differ, and the directory ", terms_.directory, " cannot be opened (",
-                       std::strerror(errno), "): mount one in both, and name it in UCCL_TCPX_LOCAL_DIR"));
+  const int error = errno;
+  const Status why = system_error("open directory", error);
+  return is_shortage(why) ? why : cannot_use_directory("it cannot be opened", error);
+}
+
+Status Meeting::cannot_use_directory(const char* what, int error) const {
+  return refuse(concat("the network namespaces differ, and they cannot meet in ", terms_.directory, ": ", what, " (",
+                       std::strerror(error), "). Mount one directory in both, and name it in UCCL_TCPX_LOCAL_DIR"));
 }
 
 // By way of the descriptor, because the address of a Unix socket has room for short paths only.
@@ -193,7 +199,11 @@ Status Meeting::listen() {
   listens_at_ = concat(kNameBegins, hex_of(name));
   said_["name"] = listens_at_;
   said_["key"] = hex_of(key_);
-  TCPX_ASSIGN_OR_RETURN(listener_, listen_unix(address_of(listens_at_), kBacklog));
+  auto listener = listen_unix(address_of(listens_at_), kBacklog);
+  if (!listener.is_ok() && directory_ && !is_shortage(listener.status()))
+    return cannot_use_directory("nobody can listen there", listener.status().native());
+  TCPX_RETURN_IF_ERROR(listener.status());
+  listener_ = std::move(*listener);
   return Status::ok();
 }
 

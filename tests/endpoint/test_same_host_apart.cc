@@ -65,9 +65,9 @@ TEST_F(SameHostApart, EndsOfTwoNetworksMeetInADirectory) {
 
 TEST_F(SameHostApart, OneDirectoryIsMissing) {
   const std::string here = home_ / "shared", none = home_ / "no" / "such";
-  const std::string cannot = concat("TCP on one host: the network namespaces differ, and the directory ", none,
-                                    " cannot be opened (No such file or directory): mount one in both, and name it in "
-                                    "UCCL_TCPX_LOCAL_DIR");
+  const std::string cannot = concat("TCP on one host: the network namespaces differ, and they cannot meet in ", none,
+                                    ": it cannot be opened (No such file or directory). Mount one directory in both, and name it "
+                                    "in UCCL_TCPX_LOCAL_DIR");
   const auto said_at_acceptor = meet(none, here);
   if (!missing_.empty()) GTEST_SKIP() << missing_;
   EXPECT_EQ(said_at_acceptor.first, cannot);
@@ -76,6 +76,9 @@ TEST_F(SameHostApart, OneDirectoryIsMissing) {
             concat("TCP on one host: the network namespaces differ, and ", (home_ / "other").string(),
                    " is not the peer's: mount one directory in both, and name it in "
                    "UCCL_TCPX_LOCAL_DIR"));
+  EXPECT_EQ(meet("/proc", here).first.find("TCP on one host: the network namespaces differ, and they cannot meet in /proc: nobody can "
+                                           "listen there ("),
+            0u);
   EXPECT_TRUE(shared_is_empty()) << "what the acceptor has made there";
 }
 
