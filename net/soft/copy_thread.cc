@@ -76,8 +76,8 @@ void CopyThread::run() {
   TimePoint sleep_at{};
   while (!stop_.load()) {
     const bool idle = waiting.empty() && in_flight.empty();
-    take(waiting, idle && Clock::steady().now() >= sleep_at);
-    const TimePoint found_at = Clock::steady().now();
+    const TimePoint now = Clock::steady().now();
+    take(waiting, idle && now >= sleep_at);
     for (; !waiting.empty() && in_flight.size() < kMostInFlight; waiting.pop_front()) {
       Copy& copy = *waiting.front();
       Status started = selected.is_ok() ? copy.copy_->start(copy.target_, copy.source_, copy.bytes_) : selected;
@@ -96,10 +96,7 @@ void CopyThread::run() {
       in_flight.pop_front();
       end(copy, done.status());
     }
-    if (!idle) {
-      const TimePoint now = Clock::steady().now();
-      sleep_at = now + spin_.after(found_at, now);
-    }
+    if (!idle) sleep_at = now + spin_.after(now, now);
   }
 }
 
