@@ -126,11 +126,10 @@ class Session:
             raise TypeError(f"one buffer goes to one slot, not to {type(slot).__name__}")
         if readonly and kind in (RECV, READ):
             raise invalid("receive or read", "the buffer is read-only")
+        if nbytes == 0:
+            return self._start_many(kind, conn, [buffer], None if slot is None else [slot], timeout, stream, notify, event)
         while True:
-            if nbytes == 0:
-                started = self.core.start_many(kind, conn, [], [], timeout, current, notify, event)
-            else:
-                started = self.core.start(kind, conn, address, nbytes, raw, offset, timeout, current, notify, event)
+            started = self.core.start(kind, conn, address, nbytes, raw, offset, timeout, current, notify, event)
             if started is not None:
                 return started, keep
             keep = extent.keep, self.registered(extent)
