@@ -79,7 +79,7 @@ class Sender {
 
   void register_source() { region = must(comm->register_region(source.device(), content.size(), MemoryType::kCuda)); }
   abi::TcpxRequest* post(size_t offset, size_t bytes) { return post(source.device(), region, offset, bytes); }
-  /// The same bytes, from memory that the host can read.
+  /// Posts the same bytes, from memory that the host can read.
   abi::TcpxRequest* post_from_host(size_t offset, size_t bytes) {
     if (host_region == nullptr) host_region = *comm->register_region(content.data(), content.size(), MemoryType::kHost);
     return post(content.data(), host_region, offset, bytes);
