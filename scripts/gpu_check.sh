@@ -141,11 +141,13 @@ sanitize() {
     compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 99 "$@"
 }
 
-# Four network devices, which is what the loopback interface becomes when it is named four times.
+# As bench_endpoint does by itself: one device, whatever other interfaces there are.
+one_device=(env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo)
+
 perf() {
   local name=$1
   shift
-  step perf.txt 60 "test_tcpx_perf, $name" env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo "$build/tests/test_tcpx_perf" loopback "$@"
+  step perf.txt 60 "test_tcpx_perf, $name" "${one_device[@]}" "$build/tests/test_tcpx_perf" loopback "$@"
 }
 
 # Its findings about the machine are for reading; warnings are no failure.
@@ -237,7 +239,7 @@ compare_speed() {
   local bench=("$build/bench/bench_endpoint" --only one,bulk,latency --milliseconds 300 --json "$out/bench_endpoint.json")
   step bench_endpoint.txt 200 "bench_endpoint" "${bench[@]}" || return
   if [[ -x $nixl/bin/python3 ]]; then
-    step speed_nixl.txt 120 "NIXL, back-ends" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${vram[@]}" --plugins "$build/lib/nixl" \
+    step speed_nixl.txt 120 "NIXL, back-ends" "${one_device[@]}" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${vram[@]}" --plugins "$build/lib/nixl" \
       --patterns 8B,4KiB,64KiB,1MiB,64MiB,4096x32KiB --seconds 0.2 --json "$out/speed_nixl.json" && reports+=("$out/speed_nixl.json")
   fi
   if [[ -x ${mooncake[-1]} ]]; then
@@ -255,18 +257,17 @@ run_speed() {
   step bench_unpack.txt 120 "bench_unpack" "$build/bench/bench_unpack" --json "$out/bench_unpack.json"
 
   step bench_soft_plugin.txt 300 "bench_soft_plugin" "$build/bench/bench_soft_plugin" --long --json "$out/bench_soft_plugin.json"
-  perf "4 devices, by size" -b 64K -e 1G -f 4 --json "$out/perf.json"
-  for unpack in kernel d2d host none; do perf "4 devices, unpack $unpack" --unpack "$unpack" -n 40; done
-  perf "4 devices, 16 GiB" -b 16G -n 4 -w 1
-  perf "4 devices, both ways" --bidirectional -n 40
-  perf "4 devices, to and fro" -b 8 -e 1M -f 8 -n 200 --latency
-  perf "1 channel, to and fro" -b 8 -e 1M -f 8 -n 200 --latency --channels 1
+  perf "by size" -b 64K -e 1G -f 4 --json "$out/perf.json"
+  for unpack in kernel d2d host none; do perf "unpack $unpack" --unpack "$unpack" -n 40; done
+  perf "16 GiB" -b 16G -n 4 -w 1
+  perf "both ways" --bidirectional -n 40
+  perf "to and fro" -b 8 -e 1M -f 8 -n 200 --latency
+  perf "4 channels, by size" -b 64K -e 1G -f 4 --channels 4
   step perf.txt 60 "p2p_fullmesh" tests/run_ranks.sh "$build/tests/p2p_fullmesh" 4 0 "PASSED: all 12 pairs" --size 64M
   draw
 }
 
-# Plugin and Endpoint have the same network devices and channels, and Endpoint's turns come before and
-# after NIXL's.
+# Endpoint's turns come before and after NIXL's.
 run_nixl() {
   local turns
   if [[ ! -x $nixl/bin/python3 ]]; then
@@ -274,7 +275,6 @@ run_nixl() {
     return
   fi
   local in_wheel=(tests/nixl/in_wheel.sh "$nixl" "$build/lib/nixl")
-  local -x NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4
   step nixl_tests.log 40 "NIXL, transfers" "${in_wheel[@]}" check_transfers.py "${vram[@]}"
   step nixl_tests.log 40 "NIXL, what engines do" "${in_wheel[@]}" check_engines.py "${vram[@]}"
   step nixl_tests.log 60 "NIXL, faults" "${in_wheel[@]}" check_faults.py "${vram[@]}"
@@ -288,7 +288,7 @@ run_nixl() {
     step nixl.txt 40 "Endpoint $1 NIXL" "$build/bench/bench_endpoint" --only one --milliseconds 1000 --json "$turns/$1.json"
   }
   endpoint_turn before
-  step nixl.txt 160 "NIXL, back-ends" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${vram[@]}" \
+  step nixl.txt 160 "NIXL, back-ends" "${one_device[@]}" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${vram[@]}" \
     --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB,8192x16KiB --lists plain,prepared --seconds 0.4 --json "$out/nixl.json"
   endpoint_turn after
   step nixl_speed.txt 10 "NIXL / Endpoint" tests/nixl/check_speed.py "$out/nixl.json" "$turns"/*.json
@@ -300,7 +300,6 @@ run_nixl() {
 
 # Between endpoints of one host: what each kind of memory costs beside TCP, and whether it is clean.
 run_local() {
-  local -x NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4
   step local.txt 60 "shares and pulls" "$build/tests/test_device_gpu" --gtest_filter='*Share*:*GpuPull*'
   step local.txt 120 "endpoints of GPUs" "$build/tests/test_endpoint_gpu"
   step local.txt 150 "bench_endpoint, local" "$build/bench/bench_endpoint" --only local --nccl off --json "$out/local.json"
@@ -343,7 +342,7 @@ run_python() {
   step python_overhead.txt 90 "Python beside C++" python3 python/bench/overhead.py "$build/python/write_times"
   grep -aE '^ *"' "$out/python_overhead.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
   (($(nvidia-smi -L | wc -l) >= 2)) || return
-  step broadcast.txt 120 "weights.broadcast beside NCCL" env UCCL_TCPX_LOCAL=off NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4 \
+  step broadcast.txt 120 "weights.broadcast beside NCCL" "${one_device[@]}" UCCL_TCPX_LOCAL=off \
     python3 python/bench/broadcast.py --gigabytes 16 --receivers 1 --device cuda --json "$out/broadcast.json"
   grep -aE '^ |bytes to' "$out/broadcast.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
 }

@@ -13,7 +13,6 @@
 namespace tcpx {
 namespace {
 
-constexpr uint32_t kChannelsOfManyCores = 4;
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int32_t kMostInline = 65536;
 constexpr uint64_t kMemcpyBytes = 256 * kMiB;
@@ -103,7 +102,7 @@ class EndpointRuns {
 EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& settings, Comparison& comparison)
     : options_(std::move(options)), settings_(settings), comparison_(comparison), quick_(comparison.quick()) {
   uint32_t& channels = settings_.channels;
-  if (channels == 0) channels = usable_cores() >= kManyCores ? kChannelsOfManyCores : 1;
+  if (channels == 0) channels = 1;  // the library's default for the one device that Comparison::connect names
   overrides_[environment_info(Variable::kNumChannels).name] = concat(channels);
   // Errors come back as a status; there are too many connections to log each.
   if (!environment_is_set(Variable::kLogLevel)) overrides_[environment_info(Variable::kLogLevel).name] = "off";
