@@ -23,6 +23,8 @@ namespace {
 constexpr size_t kSegmentsOfCall = 64;
 // Time that the destructor of a copier waits for its threads.
 constexpr Duration kPatience = std::chrono::seconds(1);
+// So few threads are of a machine with few cores, on which others want the core of one that polls.
+constexpr size_t kFewThreads = 2;
 
 // Copies memory of a process into this one. @return errno; 0: everything has been copied
 int read_memory(pid_t process, std::span<const CopySegment> segments) {
@@ -138,7 +140,7 @@ struct HostCopier::Worker {
 struct HostCopier::Crew : std::enable_shared_from_this<HostCopier::Crew> {
   explicit Crew(size_t threads) : wanted(threads) {}
   void start_threads() TCPX_REQUIRES(mutex);
-  bool take(Worker& worker) TCPX_EXCLUDES(mutex);
+  bool take(Worker& worker, TimePoint poll_until) TCPX_EXCLUDES(mutex);
   void end_slice(Worker& worker, bool took) TCPX_EXCLUDES(mutex);
   void replace(Worker& worker) TCPX_REQUIRES(mutex);
   size_t working() const TCPX_REQUIRES(mutex) {
@@ -152,6 +154,7 @@ struct HostCopier::Crew : std::enable_shared_from_this<HostCopier::Crew> {
   std::vector<std::shared_ptr<Worker>> workers TCPX_GUARDED_BY(mutex);
   std::shared_ptr<const Pagemap> own_pages TCPX_GUARDED_BY(mutex);
   bool ending TCPX_GUARDED_BY(mutex) = false;
+  std::atomic<bool> has_copies{false};  // a hint, so that polling takes no lock
   std::atomic<TimePoint::rep> next_look{0};
 };
 
@@ -204,7 +207,10 @@ std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopyS
     const MutexLock lock(crew_->mutex);
     if (crew_->working() < crew_->wanted) crew_->start_threads();
     has_threads = crew_->working() > 0;
-    if (has_threads) crew_->copies.push_back(copy);
+    if (has_threads) {
+      crew_->copies.push_back(copy);
+      crew_->has_copies.store(true, std::memory_order_relaxed);
+    }
   }
   if (has_threads) {
     crew_->changed.notify_all();
@@ -251,8 +257,10 @@ void HostCopier::Crew::start_threads() {
   }
 }
 
-// Waits for a slice to copy. @return false: the thread must end
-bool HostCopier::Crew::take(Worker& worker) {
+// Waits for a slice to copy, until `poll_until` without sleeping. @return false: the thread must end
+bool HostCopier::Crew::take(Worker& worker, TimePoint poll_until) {
+  while (!has_copies.load(std::memory_order_relaxed) && Clock::steady().now() < poll_until) {
+  }
   const MutexLock lock(mutex);
   while (!worker.replaced && !ending && copies.empty()) changed.wait(mutex);
   if (worker.replaced || copies.empty()) {
@@ -274,15 +282,24 @@ void HostCopier::Crew::end_slice(Worker& worker, bool took) {
   const auto copy = std::exchange(worker.copy, nullptr);
   if (!took) {
     std::erase(copies, copy);
+    has_copies.store(!copies.empty(), std::memory_order_relaxed);
   } else if (worker.replaced && copy->hanging_.fetch_sub(1, std::memory_order_relaxed) == 1 && !ending) {
     copies.push_back(copy);  // it goes on
+    has_copies.store(true, std::memory_order_relaxed);
     changed.notify_all();
   }
 }
 
 void HostCopier::run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker) {
   std::vector<std::byte> apart;
-  while (crew->take(*worker)) crew->end_slice(*worker, worker->copy->copy_next(&apart));
+  SpinTime spin(crew->wanted > kFewThreads ? SpinTime::kShort : Duration::zero());
+  TimePoint poll_until{};
+  while (crew->take(*worker, poll_until)) {
+    const TimePoint began = Clock::steady().now();
+    crew->end_slice(*worker, worker->copy->copy_next(&apart));
+    const TimePoint ended = Clock::steady().now();
+    poll_until = ended + spin.after(began, ended);
+  }
 }
 
 bool can_be_read(const void* data, size_t bytes) {

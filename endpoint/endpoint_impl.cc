@@ -60,7 +60,7 @@ Status check_room(const LinkFace& face, const NotifyMsg& message) {
 
 // A few threads saturate memory, and the application and the progress thread need cores, too.
 size_t copy_threads(uint32_t cores) {
-  return std::min(cores, std::clamp(cores / 4, 2u, 4u));
+  return std::min(cores, std::clamp(cores / 4, 2u, 8u));
 }
 
 }  // namespace
