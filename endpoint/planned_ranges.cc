@@ -1,6 +1,7 @@
 #include "endpoint/planned_ranges.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <string>
@@ -17,7 +18,7 @@ Status bad_range(size_t index, std::string why) {
   return Status(Code::kInvalidArgument, "check ranges", concat(std::move(why), " (range ", index, ")"));
 }
 
-/// Checks the ranges of one operation, one after the other. For neighbours in the same region it is looked up once.
+/// Checks the ranges of one operation, one after the other. What neighbours share, region and slot, is checked once.
 class RangeChecker {
  public:
   /// @param writes the ranges will be written
@@ -34,14 +35,17 @@ class RangeChecker {
     }
     if (remote != nullptr) {
       const RemoteSlot& slot = remote->slot;
-      TCPX_RETURN_IF_ERROR(check_slot(slot));
+      if (slot_ == nullptr || std::memcmp(slot_, &slot, sizeof slot) != 0) TCPX_RETURN_IF_ERROR(check_slot(slot));
+      slot_ = &slot;
       if (remote->offset > slot.bytes || range.bytes > slot.bytes - remote->offset)
         return bad_range(index, concat(range.bytes, " bytes at ", remote->offset, " of a slot of ", slot.bytes, " bytes"));
     }
-    if (range.bytes == 0) return Status::ok();
+    if (range.bytes == 0 || fits_ == region_) return Status::ok();
     if (writes_) TCPX_RETURN_IF_ERROR(check_writable("check ranges", *region_));
     if (!first_) first_ = *region_;
-    return check_mix("check ranges", *first_, *region_);
+    TCPX_RETURN_IF_ERROR(check_mix("check ranges", *first_, *region_));
+    fits_ = region_;
+    return Status::ok();
   }
   /// The region of the range checked last.
   const Region& region() const { return *region_; }
@@ -54,6 +58,8 @@ class RangeChecker {
   const Region* region_ = nullptr;  // of the range checked last
   RegionUse use_;                   // of region_, until `take_use`
   std::optional<Region> first_;     // of the first range that is not empty
+  const Region* fits_ = nullptr;    // of the last range that is not empty: it may be used with the first one
+  const RemoteSlot* slot_ = nullptr;  // checked last
   size_t index_ = 0;
 };
 
@@ -130,6 +136,8 @@ Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registr
 Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                    Operation& operation) {
   RangeChecker checker(registry, is_target(operation.kind));
+  operation.ranges.reserve(ranges.size());
+  operation.remote.reserve(remote.size());
   for (size_t i = 0; i < ranges.size(); ++i) {
     const LocalRange& range = ranges[i];
     TCPX_RETURN_IF_ERROR(checker.check(range, remote.empty() ? nullptr : &remote[i]));
@@ -218,6 +226,9 @@ void PlannedRounds::next(Operation& operation) {
   operation.ranges.clear();
   operation.remote.clear();
   operation.bytes = 0;
+  const size_t most = std::min<size_t>(count_ - next_, kMaxWireRanges);
+  operation.ranges.reserve(most);
+  operation.remote.reserve(most);
   for (; next_ < count_; ++next_) {
     const PlannedRanges::Range range = at(next_);
     if (range.bytes == 0) continue;

@@ -11,6 +11,13 @@
 #include "base/text.h"
 
 namespace tcpx {
+namespace {
+
+// To find so many takes less time than to copy them, if they are long enough for a GPU to copy them fast.
+constexpr size_t kSegmentsAtOnce = 1024;
+static_assert(kSegmentsAtOnce <= kMaxCopySegments);
+
+}  // namespace
 
 std::unique_ptr<Lane> make_pull_lane(const LaneMaking& making, bool receives) {
   if (receives) return std::make_unique<PullLane>(making);
@@ -46,23 +53,28 @@ bool PullLane::take(std::span<const HeldRange> to, std::span<const std::byte> wo
   const bool on_gpu = !is_of_host(region, parts_.memory);
   if (region.access.copier != nullptr) return false;
   uint64_t last = UINT64_MAX;  // share of the source before
+  const Mapping* known = nullptr;
   for (size_t i = 0; i < from.size(); ++i) {
     const WireSource source = from[i];
     // For host memory the answer is the same at every address.
     if (source.share == last && source.share == kHostMemory) continue;
-    if (!reaches(source, on_gpu)) return false;
+    if (!reaches(source, on_gpu, known)) return false;
     last = source.share;
   }
   return true;
 }
 
-bool PullLane::reaches(const WireSource& source, bool on_gpu) {
+// @param known the share looked up last: often the same again
+bool PullLane::reaches(const WireSource& source, bool on_gpu, const Mapping*& known) {
   if (source.share == kHostMemory) return !on_gpu && peer_.reads_memory && !denied_;
   if (!on_gpu) return false;
-  const auto mapping = mappings_.find(source.share);
-  if (mapping == mappings_.end()) return false;
-  if (const PendingBuffer& mapped = *mapping->second->mapped; mapped.is_done() && !mapped.has_buffer()) return false;
-  const MemoryShare& share = mapping->second->memory;
+  if (known == nullptr || known->share != source.share) {
+    const auto mapping = mappings_.find(source.share);
+    if (mapping == mappings_.end()) return false;
+    if (const PendingBuffer& mapped = *mapping->second->mapped; mapped.is_done() && !mapped.has_buffer()) return false;
+    known = mapping->second.get();
+  }
+  const MemoryShare& share = known->memory;
   return source.address >= share.base && source.address - share.base <= share.bytes &&
          source.bytes <= share.bytes - (source.address - share.base);
 }
@@ -77,49 +89,41 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
     pull.mappings.push_back(mappings_.at(share));
   }
   pull.go = go;
-  if (std::any_of(pull.mappings.begin(), pull.mappings.end(), [](const auto& mapping) { return !mapping->mapped->is_done(); })) {
-    pull.words.assign(words.begin(), words.end());
-  } else {
-    (void)find_segments(pull, job->ranges, words);  // `take` has seen that all is mapped
-  }
+  pull.words.assign(words.begin(), words.end());
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
 }
 
-// Cuts the job wherever a range here or a source there ends. @return false: a share of the sources could not be mapped
-bool PullLane::find_segments(Pull& pull, std::span<const HeldRange> ranges, std::span<const std::byte> words) {
-  const WireArray<WireSource> from(words);
-  for (const auto& mapping : pull.mappings) {
-    if (!mapping->mapped->has_buffer()) return false;
-  }
-  std::vector<CopySegment>& segments = pull.segments;
-  segments.clear();
-  segments.reserve(from.size());
-  auto mapping = pull.mappings.begin();  // one for each row of sources in the same share
-  size_t index = 0;
-  uint64_t used = 0;  // of the source at `index`
-  const std::byte* begin = nullptr;
-  for (const HeldRange& range : ranges) {
-    for (uint64_t at = 0; at < range.bytes;) {
-      const WireSource source = from[index];
-      if (used == 0) {
-        begin = reinterpret_cast<const std::byte*>(source.address);
-        if (source.share != kHostMemory) {
-          while ((*mapping)->share != source.share) ++mapping;
-          begin = (*mapping)->mapped->buffer->device() + (source.address - (*mapping)->memory.base);
-        }
-      }
-      const uint64_t part = std::min(range.bytes - at, source.bytes - used);
-      segments.push_back({range.data + at, begin + used, part});
-      at += part;
-      used += part;
-      if (used == source.bytes) {
-        ++index;
-        used = 0;
-      }
+// Finds the next segments, `most` at most. One ends wherever a range here or a source there ends. All shares are mapped.
+void PullLane::find_segments(Pull& pull, size_t most) {
+  const WireArray<WireSource> from(pull.words);
+  const std::span<const HeldRange> ranges = pull.job->ranges;
+  Place place = pull.place;
+  pull.segments.clear();
+  pull.segments.reserve(std::min(most, from.size() - place.source + ranges.size() - place.range));
+  while (place.range < ranges.size() && pull.segments.size() < most) {
+    const HeldRange& range = ranges[place.range];
+    const WireSource source = from[place.source];
+    const auto* begin = reinterpret_cast<const std::byte*>(source.address);
+    if (source.share != kHostMemory) {
+      while (pull.mappings[place.mapping]->share != source.share) ++place.mapping;
+      const Mapping& mapping = *pull.mappings[place.mapping];
+      begin = mapping.mapped->buffer->device() + (source.address - mapping.memory.base);
+    }
+    const uint64_t part = std::min(range.bytes - place.in_range, source.bytes - place.in_source);
+    pull.segments.push_back({range.data + place.in_range, begin + place.in_source, part});
+    place.in_range += part;
+    place.in_source += part;
+    if (place.in_range == range.bytes) {
+      ++place.range;
+      place.in_range = 0;
+    }
+    if (place.in_source == source.bytes) {
+      ++place.source;
+      place.in_source = 0;
     }
   }
-  return true;
+  pull.place = place;
 }
 
 bool PullLane::progress(TimePoint /*now*/) {
@@ -139,15 +143,14 @@ bool PullLane::step(Pull& pull, size_t& running) {
     end(pull, status_);
     return true;
   }
-  if (!pull.words.empty()) {
-    for (const auto& mapping : pull.mappings) {
-      if (!mapping->mapped->is_done()) return false;
-    }
-    if (!find_segments(pull, pull.job->ranges, pull.words)) {
+  if (!pull.begun()) {
+    const auto is_done = [](const auto& mapping) { return mapping->mapped->is_done(); };
+    const auto has_buffer = [](const auto& mapping) { return mapping->mapped->has_buffer(); };
+    if (!std::all_of(pull.mappings.begin(), pull.mappings.end(), is_done)) return false;
+    if (!std::all_of(pull.mappings.begin(), pull.mappings.end(), has_buffer)) {
       leave(pull);
       return true;
     }
-    pull.words.clear();
   }
   // While one copy hangs, no further one is begun: it would hang, too.
   running += pull.copy != nullptr && pull.copy->hangs() ? kMaxRunning : 1;
@@ -165,28 +168,30 @@ bool PullLane::step(Pull& pull, size_t& running) {
   return true;
 }
 
-// @return true when all bytes are in place
+// A GPU that copies the first segments while the next ones are looked for. @return true when all bytes are in place
 Result<bool> PullLane::step_on_gpu(Pull& pull) {
-  while (pull.submitted < pull.segments.size() && status_.is_ok()) {
-    const size_t count = std::min(pull.segments.size() - pull.submitted, kMaxCopySegments);
-    const auto ticket = parts_.gpu_copier.submit(std::span(pull.segments).subspan(pull.submitted, count));
+  const auto all_submitted = [&pull] { return pull.segments.empty() && pull.place.range == pull.job->ranges.size(); };
+  while (!all_submitted() && status_.is_ok()) {
+    if (pull.segments.empty()) find_segments(pull, kSegmentsAtOnce);
+    const auto ticket = parts_.gpu_copier.submit(pull.segments);
     if (!ticket.is_ok()) {
       if (ticket.status().code() != Code::kExhausted) return ticket.status();
       break;
     }
     pull.ticket = *ticket;
-    pull.submitted += count;
+    pull.segments.clear();
   }
   if (!pull.ticket) return false;
   TCPX_ASSIGN_OR_RETURN(const bool copied, parts_.gpu_copier.query(*pull.ticket));
   if (!copied) return false;
-  if (pull.submitted < pull.segments.size() && !status_.is_ok()) return status_;
-  return pull.submitted == pull.segments.size();
+  if (!all_submitted() && !status_.is_ok()) return status_;
+  return all_submitted();
 }
 
 Result<bool> PullLane::step_on_host(Pull& pull) {
   if (pull.copy == nullptr) {
     look_for_pages();
+    find_segments(pull, SIZE_MAX);
     pull.copy = parts_.host_copier.start(peer_.pid, pull.segments, pages_);
   }
   if (!pull.copy->done()) {

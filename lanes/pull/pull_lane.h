@@ -103,21 +103,26 @@ class PullLane final : public Lane {
     uint64_t share = 0;
     std::shared_ptr<std::atomic<bool>> gone;
   };
+  /// How far the segments of a job have been found.
+  struct Place {
+    size_t range = 0, source = 0, mapping = 0;
+    uint64_t in_range = 0, in_source = 0;
+  };
   struct Pull {
     std::unique_ptr<Job> job;
     GoFrame go;
-    std::vector<std::byte> words;  // of the job, while a mapping is under way
-    std::vector<CopySegment> segments;
-    std::vector<std::shared_ptr<Mapping>> mappings;  // hold the memory of the segments
+    std::vector<std::byte> words;                    // of the job
+    std::vector<std::shared_ptr<Mapping>> mappings;  // one for each row of sources in the same share
     bool on_gpu = false;
-    size_t submitted = 0;              // on_gpu: segments given to the copier
-    std::optional<CopyTicket> ticket;  // on_gpu: of the last of them
-    std::shared_ptr<HostCopy> copy;    // not on_gpu
+    Place place;                        // of the next segment
+    std::vector<CopySegment> segments;  // found last; on_gpu: and not given to the copier yet
+    std::optional<CopyTicket> ticket;   // on_gpu: of the last ones given to it
+    std::shared_ptr<HostCopy> copy;     // not on_gpu
     bool begun() const { return ticket || copy != nullptr; }
   };
 
-  bool reaches(const WireSource& source, bool on_gpu);
-  static bool find_segments(Pull& pull, std::span<const HeldRange> ranges, std::span<const std::byte> words);
+  bool reaches(const WireSource& source, bool on_gpu, const Mapping*& known);
+  static void find_segments(Pull& pull, size_t most);
   bool step(Pull& pull, size_t& running);
   Result<bool> step_on_gpu(Pull& pull);
   Result<bool> step_on_host(Pull& pull);
