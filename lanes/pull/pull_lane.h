@@ -36,7 +36,8 @@ class PulledLane final : public Lane {
  public:
   /// All must outlive this.
   PulledLane(const HostPeer& peer, const PullParts& parts, ControlStream& stream)
-      : Lane(Way::kPull, false), sources_(peer, parts.memory, stream) {}
+      : Lane(Way::kPull, false), sources_(peer, parts.memory, parts.unmapper, stream) {}
+  bool is_ready(std::span<const HeldRange> ranges) override { return sources_.are_ready(ranges); }
   bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) override;
   void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override {
     ended_.push_back(std::move(job));

@@ -1,13 +1,38 @@
 #include "lanes/pull/sources.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/host_copier.h"
 #include "base/log.h"
 
 namespace tcpx {
-std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) {
+namespace {
+
+constexpr const char* kShare = "share GPU memory";
+
+uintptr_t begin_of(const Region& region) {
+  return reinterpret_cast<uintptr_t>(region.data);
+}
+uintptr_t end_of(const Region& region) {
+  return begin_of(region) + region.bytes;
+}
+
+}  // namespace
+
+bool Sources::are_ready(std::span<const HeldRange> ranges) {
+  bool ready = true;
+  const Region* region = nullptr;  // of the range before: often the same again
+  for (const HeldRange& range : ranges) {
+    if (&range.region() == region) continue;
+    region = &range.region();
+    ready &= is_ready(*region);
+  }
+  return ready;
+}
+
+std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) const {
   std::vector<WireSource> sources;
   sources.reserve(ranges.size());
   const Region* region = nullptr;  // of the range before: often the same again
@@ -15,7 +40,9 @@ std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) {
   for (const HeldRange& range : ranges) {
     if (&range.region() != region) {
       region = &range.region();
-      stretches = &known(*region).stretches;
+      const auto known = regions_.find(static_cast<uint64_t>(region->id));
+      if (known == regions_.end()) return {};
+      stretches = &known->second.stretches;
     }
     const auto begin = reinterpret_cast<uintptr_t>(range.data);
     auto stretch = std::upper_bound(stretches->begin(), stretches->end(), begin,
@@ -46,29 +73,38 @@ Status Sources::on_unshared(const LaneFrame& frame) {
   return unexpected(frame.kType, frame.number, "this end was not told to unmap that share");
 }
 
-// Each region is looked up once; again only if the peer had to take earlier descriptors first.
-const Sources::Known& Sources::known(const Region& region) {
+bool Sources::is_ready(const Region& region) {
   Known& known = regions_[static_cast<uint64_t>(region.id)];
-  const auto end = reinterpret_cast<uintptr_t>(region.data) + region.bytes;
-  if (known.refused || (!known.stretches.empty() && known.stretches.back().end == end)) return known;
-  Status told = tell(region, known);
-  if (told.is_ok() || told.code() == Code::kExhausted) return known;
-  give_back(known, region.id);
-  known = {.stretches = {}, .refused = true};
-  log(LogLevel::kInfo, told.to_string(), ": a peer on the same host does not copy this memory by itself");
-  return known;
+  while (!known.refused && (known.stretches.empty() || known.stretches.back().end < end_of(region))) {
+    if (known.batch != nullptr && !known.batch->done.load(std::memory_order_acquire)) return false;
+    Status status;
+    if (known.batch != nullptr) {
+      status = pass(region, known);
+    } else if (known.stretches.empty()) {
+      status = look_at(region, known);
+    }
+    if (status.code() == Code::kExhausted) return true;  // the peer has to take earlier descriptors first, so not by this way now
+    if (!status.is_ok()) {
+      give_back(known, region.id);
+      known = {};
+      known.refused = true;
+      log(LogLevel::kInfo, status.to_string(), ": a peer on the same host does not copy this memory by itself");
+    } else if (!known.refused && (known.stretches.empty() || known.stretches.back().end < end_of(region))) {
+      ask(region, known);
+    }
+  }
+  return true;
 }
 
-Status Sources::tell(const Region& region, Known& known) {
+// @return why the region cannot be shared. Host memory needs no share.
+Status Sources::look_at(const Region& region, Known& known) const {
   constexpr const char* kTell = "share memory with a peer of this host";
-  const auto begin = reinterpret_cast<uintptr_t>(region.data);
-  const uintptr_t end = begin + region.bytes;
   if (is_of_host(region, memory_)) {
     // The kernel lets no other process read memory that a driver has mapped.
     if (!peer_.is_read || !can_be_read(region.data, region.bytes)) {
       known.refused = true;
     } else {
-      known.stretches = {{.share = kHostMemory, .begin = begin, .end = end}};
+      known.stretches = {{.share = kHostMemory, .begin = begin_of(region), .end = end_of(region)}};
     }
     return Status::ok();
   }
@@ -76,27 +112,62 @@ Status Sources::tell(const Region& region, Known& known) {
   // Within one process the other end would read it in place, with a kernel that faults if the application frees the memory after
   // a failure here.
   if (peer_.same_process) return Status(Code::kUnsupported, kTell, "GPU memory of one process is not shared");
-  for (uintptr_t at = known.stretches.empty() ? begin : known.stretches.back().end; at < end;) {
-    TCPX_ASSIGN_OR_RETURN(const Stretch shared, share(at));
-    known.stretches.push_back({.share = shared.share, .begin = at, .end = std::min(shared.end, end)});
-    at = known.stretches.back().end;
-  }
   return Status::ok();
 }
 
-// Shares the allocation, or the chunk of a mapping, at that address.
-Result<Sources::Stretch> Sources::share(uintptr_t address) {
-  UniqueFd file;
-  TCPX_ASSIGN_OR_RETURN(const MemoryShare memory, memory_.share(reinterpret_cast<const void*>(address), file));
-  if (memory.base > address || memory.bytes <= address - memory.base)
-    return Status(Code::kInternal, "share GPU memory", "the driver has answered for another address");
+// Asks the driver, on a thread, for shares of the allocations, or of the chunks of a mapping, that the peer does not know; of few at a
+// time, because each may have a descriptor until the peer has been told.
+void Sources::ask(const Region& region, Known& known) {
+  constexpr size_t kAtATime = 16;
+  const uintptr_t begin = known.stretches.empty() ? begin_of(region) : known.stretches.back().end;
+  known.passed = 0;
+  known.batch = std::make_shared<Batch>();
+  known.batch->shares.reserve(kAtATime);
+  unmapper_.begin([batch = known.batch, &memory = memory_, begin, end = end_of(region)] {
+    Batch& all = *batch;
+    try {
+      for (uintptr_t at = begin; at < end && all.shares.size() < kAtATime; at = all.shares.back().end()) {
+        Batch::Share& next = all.shares.emplace_back();
+        auto made = memory.share(reinterpret_cast<const void*>(at), next.file);
+        if (made.is_ok() && (made->base > at || made->bytes <= at - made->base))
+          made = Status(Code::kInternal, kShare, "the driver has answered for another address");
+        if (!made.is_ok()) {
+          all.shares.pop_back();
+          all.status = made.status();
+          break;
+        }
+        next.memory = *made;
+      }
+    } catch (const std::bad_alloc&) {
+      all.shares.pop_back();
+      all.status = Status(Code::kExhausted, kShare, "out of memory");
+    }
+    batch->done.store(true, std::memory_order_release);
+  });
+}
+
+// Tells the peer of the shares of the batch, which is done. @return kExhausted: not of all yet
+Status Sources::pass(const Region& region, Known& known) {
+  Batch& batch = *known.batch;
+  for (; known.passed < batch.shares.size(); ++known.passed) {
+    TCPX_ASSIGN_OR_RETURN(const Stretch shared, share(batch.shares[known.passed]));
+    const uintptr_t at = known.stretches.empty() ? begin_of(region) : known.stretches.back().end;
+    known.stretches.push_back({.share = shared.share, .begin = at, .end = std::min(shared.end, end_of(region))});
+  }
+  Status status = batch.status;
+  known.batch = nullptr;
+  return status;
+}
+
+// Tells the peer of a share unless it knows it from another region.
+Result<Sources::Stretch> Sources::share(const Batch::Share& share) {
+  const MemoryShare& memory = share.memory;
   const ShareKey key{.base = memory.base, .identity = memory.identity};
   const auto [known, is_new] = shares_.try_emplace(key);
   if (is_new) {
-    Status passed = shares_.size() + unmapping_.size() > kMaxShares
-                        ? Status(Code::kUnsupported, "share GPU memory", "too many allocations")
-                    : file ? peer_.pass(file)
-                           : Status::ok();
+    Status passed = shares_.size() + unmapping_.size() > kMaxShares ? Status(Code::kUnsupported, kShare, "too many allocations")
+                    : share.file                                    ? peer_.pass(share.file)
+                                                                    : Status::ok();
     if (!passed.is_ok()) {
       shares_.erase(known);
       return passed;

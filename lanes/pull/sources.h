@@ -2,7 +2,9 @@
 // with the peer first, allocation by allocation.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -10,7 +12,9 @@
 
 #include "base/memory_ops.h"
 #include "base/memory_registry.h"
+#include "base/unique_fd.h"
 #include "lanes/host_area.h"
+#include "lanes/unmapper.h"
 #include "wire/control_stream.h"
 #include "wire/messages.h"
 
@@ -42,15 +46,19 @@ inline LaneFrame talk(PullTalk what, uint64_t share, std::span<const std::byte> 
           .words = words};
 }
 
-/// For one connection. One thread at a time: the one that makes progress. The GPU must be current.
+/// For one connection. One thread at a time: the one that makes progress. The GPU must be current. The driver is asked for shares on the
+/// Unmapper's thread for mappings, because each takes up to a millisecond, and a region of an allocator that grows has thousands.
 class Sources {
  public:
   /// All must outlive this.
-  Sources(const HostPeer& peer, MemoryOps& memory, ControlStream& stream) : peer_(peer), memory_(memory), stream_(stream) {}
+  Sources(const HostPeer& peer, MemoryOps& memory, Unmapper& unmapper, ControlStream& stream)
+      : peer_(peer), memory_(memory), unmapper_(unmapper), stream_(stream) {}
 
-  /// The sources of these bytes, in the order of the ranges. Shares GPU memory among them with the peer before it returns.
-  /// @return empty: the peer cannot read all of it
-  std::vector<WireSource> of(std::span<const HeldRange> ranges);
+  /// False while a thread asks for shares of these ranges.
+  bool are_ready(std::span<const HeldRange> ranges);
+  /// The sources of these bytes, in the order of the ranges. Call when they are ready.
+  /// @return empty: the peer cannot read all of it, or not yet
+  std::vector<WireSource> of(std::span<const HeldRange> ranges) const;
   /// Call when the region will not be used again. Tells the peer to unmap what only this region needed.
   void forget(MemoryId region);
   /// True while the peer still maps a share that it was told to unmap because of this region.
@@ -64,9 +72,22 @@ class Sources {
     uint64_t share = 0;
     uintptr_t begin = 0, end = 0;
   };
+  /// Shares of consecutive parts of a region. The thread writes all of it before `done`, and nothing afterwards.
+  struct Batch {
+    struct Share {
+      MemoryShare memory;
+      UniqueFd file;  // empty: none is needed
+      uintptr_t end() const { return memory.base + memory.bytes; }
+    };
+    std::vector<Share> shares;
+    Status status;  // why there are no more
+    std::atomic<bool> done = false;
+  };
   /// What the peer knows of a region: a part that starts at the region's begin.
   struct Known {
     std::vector<Stretch> stretches;  // ascending, without gaps
+    std::shared_ptr<Batch> batch;    // of the part behind them
+    size_t passed = 0;               // of the batch
     bool refused = false;            // the peer cannot read all of the region
   };
   struct Share {
@@ -81,13 +102,16 @@ class Sources {
     size_t operator()(const ShareKey& key) const { return key.base / 4096 * 31 + key.identity; }
   };
 
-  const Known& known(const Region& region);
-  Status tell(const Region& region, Known& known);
-  Result<Stretch> share(uintptr_t address);
+  bool is_ready(const Region& region);
+  Status look_at(const Region& region, Known& known) const;
+  void ask(const Region& region, Known& known);
+  Status pass(const Region& region, Known& known);
+  Result<Stretch> share(const Batch::Share& share);
   void give_back(const Known& known, MemoryId region);
 
   const HostPeer& peer_;
   MemoryOps& memory_;
+  Unmapper& unmapper_;
   ControlStream& stream_;
   std::unordered_map<uint64_t, Known> regions_;
   std::unordered_map<ShareKey, Share, ShareHash> shares_;

@@ -12,6 +12,7 @@ class ChunkedOps : public HiddenMemoryOps {
  public:
   Result<MemoryShare> share(const void* address, UniqueFd& /*fd*/) override {
     if (wanting) return Status(Code::kExhausted, "share GPU memory", "the test has none now");
+    EXPECT_TRUE(wait_until([this] { return !sharing_held_; }));
     const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base);
     return MemoryShare{
         .kind = ShareKind::kIpc, .base = reinterpret_cast<uintptr_t>(base) + offset / chunk * chunk, .bytes = chunk};
@@ -28,6 +29,8 @@ class ChunkedOps : public HiddenMemoryOps {
   /// As where the application's kernels run on.
   void hold_unmapping() { unmapping_held_ = true; }
   void release_unmapping() { unmapping_held_ = false; }
+  void hold_sharing() { sharing_held_ = true; }
+  void release_sharing() { sharing_held_ = false; }
   void hold_mapping() { mapping_held_ = true; }
   void release_mapping() { mapping_held_ = false; }
 
@@ -39,7 +42,7 @@ class ChunkedOps : public HiddenMemoryOps {
   std::atomic<int> mapped = 0;  // by an Unmapper's threads
 
  private:
-  std::atomic<bool> mapping_held_ = false, unmapping_held_ = false;
+  std::atomic<bool> sharing_held_ = false, mapping_held_ = false, unmapping_held_ = false;
 };
 
 class LinkShares : public NearLinkTest {
@@ -99,6 +102,17 @@ TEST_F(LinkShares, WantOfMemoryForAMomentRefusesNothingForGood) {
   const std::vector<WireSource> sources = offered(0);
   ASSERT_FALSE(sources.empty());
   EXPECT_EQ(sources[0].address, reinterpret_cast<uintptr_t>(device_.data()));
+}
+
+TEST_F(LinkShares, ADriverThatTakesLongToShareHoldsUpNothingElse) {
+  gpu_.hold_sharing();
+  const OperationId waits = write(device(0, kLong));
+  const OperationId passes = write(host(0, kLong));
+  EXPECT_TRUE(await(FrameType::kWrite));
+  EXPECT_EQ(heard_.frames.size(), 0u) << "the operation whose memory is not shared yet has been told to the peer";
+  EXPECT_TRUE(pending(waits) && pending(passes));
+  gpu_.release_sharing();
+  EXPECT_TRUE(await(FrameType::kWrite));
 }
 
 TEST_F(LinkShares, WhatLiesWhollyInAShareIsPulled) {
