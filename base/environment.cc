@@ -99,6 +99,10 @@ constexpr VariableInfo kTable[] = {
      "Endpoint: directory in which endpoints of one host meet when their network namespaces differ, as those of containers and pods do. "
      "Both must have mounted the same one, under whatever path. When unset, `/dev/shm/tcpx-UID`, with the user's number. It is "
      "made if it is missing; its parents are not."},
+    {Variable::kSecretFile, "UCCL_TCPX_SECRET_FILE", VariableKind::kText, "", 0, 0, 0, "", "",
+     "File with a secret of 32 bytes or more: a regular file of this user or of root that neither group nor others can read. An "
+     "Endpoint reads it when it is made, speaks TLS 1.3 on its control connections, and meets only ends with the same secret. Data "
+     "sockets stay in clear ([security](../SECURITY.md)). When unset, anybody may connect. Needs OpenSSL 3."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host|none",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "

@@ -36,6 +36,7 @@ enum class Variable {
   kMaxPeerBytes,
   kLocal,
   kLocalDir,
+  kSecretFile,
   kUnpackImpl,
   kUnpackBlocks,
   kLaunchDebug,

@@ -39,15 +39,16 @@ const std::vector<Layer>& layers() {
       {"net/", {"tcpx/", "base/", "net/"}, {}},
       {"rx/", {"tcpx/", "base/", "rx/"}, {"base/log.h"}},
       {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
-      {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "wire/", "transfer/"}, {}},
+      {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "secure/tls.h", "wire/", "transfer/"}, {}},
       {"transfer/local_machine.cc", kAnything, {}},  // wires the real parts
-      {"wire/", {"tcpx/", "base/", "wire/"}, {}},
+      {"secure/", {"tcpx/", "base/", "secure/"}, {}},
+      {"wire/", {"tcpx/", "base/", "secure/tls.h", "wire/"}, {}},
       {"lanes/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
       {"lanes/lanes.", {"tcpx/", "base/", "wire/", "lanes/"}, {}},  // has one of each
       {"lanes/net/", {"tcpx/", "base/", "transfer/", "wire/", "lanes/"}, {"lanes/pull/", "lanes/ring/"}},
       {"lanes/pull/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/ring/"}},
       {"lanes/ring/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/"}},
-      {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
+      {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "secure/tls.h", "transfer/", "wire/", "lanes/", "endpoint/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
       {"endpoint/default_parts.cc", kAnything, {}},  // wires the real parts
       {"measure/", {"tcpx/", "base/", "device/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/", "measure/"}, {}},
       {"measure/ends/plugin", {"tcpx/", "base/", "net/", "rx/", "measure/"}, {}},  // drives a plugin's table by itself
@@ -147,6 +148,8 @@ std::vector<std::string> violations(const std::string& path, std::string_view te
     if (header.find("../") != std::string::npos) wrong("includes by a way up: " + header);
     if ((header.starts_with("spdlog/") || header.starts_with("fmt/")) && path != "base/log.cc")
       wrong("the log library: " + header);
+    if (header.starts_with("openssl/") && !path.starts_with("secure/") && !path.starts_with("tests/"))
+      wrong("OpenSSL outside secure/: " + header);
     if (is_cuda(header)) {
       // NVTX is headers alone and calls no CUDA.
       const bool traces = path == "base/trace_range.cc" && header == "nvtx3/nvToolsExt.h";
@@ -200,6 +203,7 @@ TEST(LayerChecker, EveryForbiddenEdgeIsFound) {
       {"device/x.cu", {"net/net_plugin.h", "transfer/x.h", "rx/rx_cmsg_parser.h", "measure/pattern.h"}},
       {"transfer/x.cc",
        {"net/abi/nccl_net_v7.h", "net/plugin_loader.h", "net/soft/soft_table.h", "device/x.h", "measure/pattern.h"}},
+      {"secure/x.cc", {"wire/x.h", "transfer/x.h", "net/net_plugin.h"}},
       {"measure/x.cc", {"net/abi/nccl_net_v7.h", "net/soft/soft_table.h", "programs/x.h", "tests/support/x.h"}},
       {"python/src/x.cc", {"net/net_plugin.h", "endpoint/link.h", "tests/support/x.h"}},
       {"doctor/x.cc", {"endpoint/link.h", "device/x.h", "tests/support/x.h"}},
@@ -232,6 +236,8 @@ TEST(LayerChecker, ForeignLibrariesStayWhereTheyBelong) {
   expect_clean("base/trace_range.cc", "#include <nvtx3/nvToolsExt.h>\n");
   expect_found("base/trace_range.cc", "#include <cuda.h>\n", "CUDA outside device/");
   expect_found("endpoint/link.cc", "#include <nvtx3/nvToolsExt.h>\n", "CUDA outside device/");
+  expect_clean("secure/openssl.h", "#pragma once\n#include <openssl/ssl.h>\n");
+  expect_found("wire/x.cc", "#include <openssl/ssl.h>\n", "OpenSSL outside secure/");
   expect_clean("base/log.cc", "#include <spdlog/spdlog.h>\n");
   expect_found("net/x.cc", "#include <spdlog/spdlog.h>\n", "log library");
   expect_found("base/log.h", "#pragma once\n#include <fmt/format.h>\n", "log library");
