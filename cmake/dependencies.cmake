@@ -15,6 +15,7 @@ tcpx_header_only(tcpx_spdlog spdlog/spdlog.h libspdlog-dev)
 target_compile_definitions(tcpx_spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
 tcpx_header_only(tcpx_cli11 CLI/CLI.hpp libcli11-dev)
 tcpx_header_only(tcpx_json nlohmann/json.hpp nlohmann-json3-dev)
+tcpx_header_only(tcpx_openssl openssl/ssl.h libssl-dev)
 
 set(ZLIB_USE_STATIC_LIBS ON)
 find_package(ZLIB QUIET)

@@ -151,6 +151,7 @@ need libfmt-dev has_header fmt/core.h
 need libcli11-dev has_header CLI/CLI.hpp
 need nlohmann-json3-dev has_header nlohmann/json.hpp
 need zlib1g-dev has_header zlib.h
+need libssl-dev has_header openssl/ssl.h
 need libgtest-dev has_header gtest/gtest.h
 if $with_tests; then
   need iproute2 has_command ip

@@ -1,0 +1,40 @@
+// OpenSSL 3, loaded when it is first needed: a program that has no secret runs without it. The types of the functions are those of the
+// headers with which this was built.
+#pragma once
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/ssl.h>
+
+#include "tcpx/status.h"
+
+#define TCPX_OF_LIBSSL(X)                                                                                            \
+  X(SSL_CIPHER_find) X(SSL_CTX_ctrl) X(SSL_CTX_free) X(SSL_CTX_get_ex_data) X(SSL_CTX_new) X(SSL_CTX_set_ciphersuites) \
+  X(SSL_CTX_set_ex_data) X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_options) X(SSL_CTX_set_psk_find_session_callback)  \
+  X(SSL_CTX_set_psk_use_session_callback) X(SSL_SESSION_free) X(SSL_SESSION_new)               \
+  X(SSL_SESSION_set1_master_key) X(SSL_SESSION_set_cipher) X(SSL_SESSION_set_protocol_version) X(SSL_do_handshake)   \
+  X(SSL_export_keying_material) X(SSL_free) X(SSL_get_SSL_CTX) X(SSL_get_error) X(SSL_key_update) X(SSL_new)          \
+  X(SSL_read_ex) X(SSL_session_reused) X(SSL_set_accept_state) X(SSL_set_bio) X(SSL_set_connect_state)               \
+  X(SSL_set_verify) X(SSL_shutdown) X(SSL_write_ex) X(TLS_method)
+#define TCPX_OF_LIBCRYPTO(X)                                                                                         \
+  X(BIO_clear_flags) X(BIO_get_data) X(BIO_meth_new) X(BIO_meth_set_ctrl) X(BIO_meth_set_read) X(BIO_meth_set_write) \
+  X(BIO_new) X(BIO_set_data) X(BIO_set_flags) X(BIO_set_init) X(ERR_clear_error) X(ERR_peek_error)                   \
+  X(ERR_reason_error_string) X(EVP_sha256) X(HMAC) X(OPENSSL_init_crypto)
+
+namespace tcpx {
+
+struct OpenSsl {
+#define TCPX_MEMBER(name) decltype(&::name) name = nullptr;
+  TCPX_OF_LIBSSL(TCPX_MEMBER)
+  TCPX_OF_LIBCRYPTO(TCPX_MEMBER)
+#undef TCPX_MEMBER
+
+  /// Opens both libraries, for good. @return kUnsupported, with the package that has them
+  static Result<OpenSsl> load(const char* ssl_name, const char* crypto_name);
+  /// The process's own, loaded by the first call. Any thread.
+  static Result<const OpenSsl*> of_process();
+};
+
+}  // namespace tcpx

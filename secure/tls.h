@@ -1,0 +1,111 @@
+// TLS 1.3 between two ends that share a secret, by OpenSSL (secure/openssl.h): each proves to the other that it has the secret, then
+// all that they say is encrypted, and any change of it is noticed.
+//
+// The key is derived from the secret (HKDF with SHA-256) and used as an external pre-shared key with a fresh (EC)DH exchange, so that
+// a secret that leaks later reveals no earlier connection. There is one cipher, TLS_AES_128_GCM_SHA256, and there are no
+// certificates, tickets, early data or older versions. Both ends name the key alike; which secret it is shows in the proof alone.
+//
+// A session works over a connected, non-blocking socket, which it does not own. A stream that ends without TLS's goodbye was cut off:
+// that is kPeerGone with ECONNRESET, as if the kernel had said so. A session holds about 40 KiB.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "secure/secret.h"
+#include "tcpx/status.h"
+
+struct ssl_ctx_st;
+struct ssl_st;
+
+namespace tcpx {
+
+struct OpenSsl;
+class TlsSession;
+
+enum class TlsRole { kClient, kServer };
+
+/// What the sessions of one endpoint share. Any thread.
+class TlsContext {
+ public:
+  /// A key encrypts at most so many records (RFC 8446, 5.5, allows 24 million).
+  static constexpr uint64_t kRecordsPerKey = uint64_t{1} << 23;
+
+  /// With the secret that UCCL_TCPX_SECRET_FILE names. @return null when it is not set; errors of Secret::read_file and of `create`
+  static Result<std::unique_ptr<TlsContext>> from_environment();
+  /// @param secret is not needed later. @return kUnsupported: there is no OpenSSL; kExhausted
+  static Result<std::unique_ptr<TlsContext>> create(const Secret& secret, uint64_t records_per_key = kRecordsPerKey);
+  ~TlsContext();
+
+  /// A new session. The context must outlive its handshake. @param fd must outlive the session
+  Result<std::unique_ptr<TlsSession>> session(int fd, TlsRole role) const;
+
+ private:
+  struct Callbacks;
+  TlsContext(const OpenSsl& library, Secret key, uint64_t records_per_key)
+      : library_(library), key_(std::move(key)), records_per_key_(records_per_key) {}
+
+  const OpenSsl& library_;
+  const Secret key_;
+  const uint64_t records_per_key_;
+  ssl_ctx_st* context_ = nullptr;
+};
+
+/// One thread at a time.
+class TlsSession {
+ public:
+  /// kInClear: what the peer answers is not TLS, and still in the socket.
+  enum class Step { kDone, kWantsToRead, kWantsToWrite, kInClear };
+  /// First bytes of a peer that speaks TLS: of its handshake, or of its refusal.
+  static constexpr std::byte kHandshakeByte{0x16}, kAlertByte{0x15};
+  using Key = std::array<std::byte, 32>;
+
+  TlsSession(const TlsSession&) = delete;
+  TlsSession& operator=(const TlsSession&) = delete;
+  ~TlsSession();
+
+  /// Goes on with the handshake without waiting. Call it until it is done or in clear.
+  /// @return kMismatch: the secrets differ; kProtocol: the peer does not speak TLS as we do; kPeerGone
+  Result<Step> handshake();
+  bool is_established() const { return established_; }
+
+  /// Reads as many bytes as have come. Needs an established session. @return number of bytes, 0: none now; kPeerGone at the end
+  /// of the stream, without an errno if the peer said goodbye; kProtocol: what came is not what the peer sent
+  Result<size_t> read(std::span<std::byte> room);
+  /// True when `read` may have more although the socket shows nothing.
+  bool may_have_more() const { return may_have_more_; }
+  /// Sends as much as the socket takes. What it did not take must come first in the next call, and in no shorter span.
+  /// @return number of bytes taken, may be 0; errors of the socket
+  Result<size_t> write(std::span<const std::byte> data);
+  /// Tells the peer that no more follows, unless a record is half sent.
+  void say_goodbye();
+
+  /// A key that only the two ends of this session can compute, and that differs for each label, context and session.
+  Result<Key> export_key(std::string_view label, std::span<const std::byte> context) const;
+
+ private:
+  friend class TlsContext;
+  struct Socket;
+  TlsSession(const OpenSsl& library, ssl_st* ssl, int fd, uint64_t records_per_key)
+      : library_(library), ssl_(ssl), fd_(fd), records_per_key_(records_per_key) {}
+  void begin();
+  Status failure(const char* operation, int error) const;
+
+  const OpenSsl& library_;
+  ssl_st* const ssl_;
+  const int fd_;
+  const uint64_t records_per_key_;
+  uint64_t records_ = 0;   // sent with the present key
+  int error_ = 0;          // errno of the socket in the present call
+  bool cut_off_ = false;   // the socket has shown its end
+  bool heard_ = false;     // the socket has shown bytes of TLS
+  bool in_clear_ = false;  // the socket has shown others
+  bool established_ = false, half_sent_ = false, may_have_more_ = true;
+  Status broken_;  // of reading; reported once all bytes before it have been read
+};
+
+}  // namespace tcpx

@@ -1,0 +1,360 @@
+// Two ends of a TLS session over sockets, and an attacker between them who repeats, reflects, cuts, delays and changes bytes.
+#include <gtest/gtest.h>
+#include <openssl/x509.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "secure/openssl.h"
+#include "secure/tls.h"
+#include "tests/support/socket_pair.h"
+
+namespace tcpx::testing {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Step = TlsSession::Step;
+
+std::unique_ptr<TlsContext> context_of(char letter, uint64_t records_per_key = TlsContext::kRecordsPerKey) {
+  Secret secret = Secret::zeros(Secret::kFewestBytes).value();
+  std::fill(secret.room().begin(), secret.room().end(), static_cast<std::byte>(letter));
+  auto made = TlsContext::create(secret, records_per_key);
+  EXPECT_TRUE(made.is_ok()) << made.status().to_string();
+  return std::move(*made);
+}
+
+Bytes bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Takes what has come at a socket.
+Bytes take(int fd) {
+  Bytes all(1u << 20);
+  const ssize_t n = ::recv(fd, all.data(), all.size(), MSG_DONTWAIT);
+  all.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  return all;
+}
+
+void put(int fd, std::span<const std::byte> bytes) {
+  ASSERT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+}
+
+/// A session whose peer is a socket of the test's.
+struct End {
+  Sockets sockets = unix_pair();
+  std::unique_ptr<TlsSession> session;
+  Status status;
+
+  End(const TlsContext& context, TlsRole role) : session(context.session(sockets.a.get(), role).value()) {}
+  int wire() const { return sockets.b.get(); }
+  /// @return what it sends
+  Bytes go_on(std::span<const std::byte> heard = {}) {
+    put(wire(), heard);
+    if (status.is_ok() && !session->is_established()) status = session->handshake().status();
+    return take(wire());
+  }
+  Status read_all(Bytes& into) {
+    Bytes room(1u << 16);
+    for (;;) {
+      const Result<size_t> come = session->read(room);
+      if (!come.is_ok()) return come.status();
+      if (*come == 0) return Status::ok();
+      into.insert(into.end(), room.begin(), room.begin() + static_cast<std::ptrdiff_t>(*come));
+    }
+  }
+  Bytes say(std::span<const std::byte> data) {
+    EXPECT_EQ(session->write(data).value(), data.size());
+    return take(wire());
+  }
+};
+
+/// Two ends, whose bytes the test carries.
+struct Pair {
+  End client, server;
+  Pair(const TlsContext& a, const TlsContext& b) : client(a, TlsRole::kClient), server(b, TlsRole::kServer) {}
+  void shake_hands() {
+    Bytes to_server = client.go_on(), to_client;
+    while (!to_server.empty() || !to_client.empty()) {
+      to_client = server.go_on(to_server);
+      to_server = client.go_on(to_client);
+    }
+  }
+  bool established() const { return client.session->is_established() && server.session->is_established(); }
+};
+
+class Tls : public ::testing::Test {
+ protected:
+  const std::unique_ptr<TlsContext> context_ = context_of('s');
+};
+
+TEST_F(Tls, TwoEndsWithOneSecretTalk) {
+  const auto same = context_of('s');
+  Pair ends(*context_, *same);
+  ends.shake_hands();
+  ASSERT_TRUE(ends.established()) << ends.client.status.to_string() << ends.server.status.to_string();
+  const Bytes question = bytes_of("who is there?");
+  const Bytes sent = ends.client.say(question);
+  EXPECT_EQ(std::search(sent.begin(), sent.end(), question.begin(), question.end()), sent.end()) << "in clear";
+  put(ends.server.wire(), sent);
+  Bytes heard;
+  EXPECT_TRUE(ends.server.read_all(heard).is_ok());
+  EXPECT_EQ(heard, question);
+  EXPECT_FALSE(ends.server.session->may_have_more());
+  ends.client.session->say_goodbye();
+  put(ends.server.wire(), take(ends.client.wire()));
+  const Status end = ends.server.read_all(heard);
+  EXPECT_EQ(end.code(), Code::kPeerGone);
+  EXPECT_EQ(end.domain(), Domain::kNone) << "an end with a goodbye is no reset";
+}
+
+// Large writes that the socket takes piece by piece, from memory that moves.
+TEST_F(Tls, APartlySentStreamArrivesWhole) {
+  Sockets sockets = unix_pair();
+  const auto client = context_->session(sockets.a.get(), TlsRole::kClient).value();
+  const auto server = context_->session(sockets.b.get(), TlsRole::kServer).value();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(client->handshake().is_ok() && server->handshake().is_ok());
+  Bytes data(3u << 20), heard, room(100'000);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
+  size_t sent = 0;
+  while (heard.size() < data.size()) {
+    const Bytes rest(data.begin() + static_cast<std::ptrdiff_t>(sent), data.end());
+    sent += client->write(rest).value();
+    const size_t come = server->read(room).value();
+    ASSERT_GT(come, 0u);
+    EXPECT_EQ(server->may_have_more(), come == room.size());
+    heard.insert(heard.end(), room.begin(), room.begin() + static_cast<std::ptrdiff_t>(come));
+  }
+  EXPECT_EQ(heard, data);
+}
+
+TEST_F(Tls, DifferentSecretsAreToldAtBothEnds) {
+  const auto another = context_of('t');
+  Pair ends(*context_, *another);
+  ends.shake_hands();
+  EXPECT_FALSE(ends.established());
+  for (const Status& status : {ends.client.status, ends.server.status}) {
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
+    EXPECT_NE(status.detail().find("the secrets differ"), std::string::npos);
+  }
+}
+
+/// An end that knows TLS 1.3 and not the secret. A server has a certificate, signed by itself.
+struct Stranger {
+  SSL_CTX* context = ::SSL_CTX_new(::TLS_method());
+  SSL* ssl = nullptr;
+  Stranger(int fd, TlsRole role) {
+    EVP_PKEY* const key = ::EVP_EC_gen("P-256");
+    X509* const certificate = ::X509_new();
+    ::X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
+    ::X509_gmtime_adj(X509_getm_notAfter(certificate), 1000);
+    ::X509_set_pubkey(certificate, key);
+    EXPECT_GT(::X509_sign(certificate, key, ::EVP_sha256()), 0);
+    EXPECT_EQ(::SSL_CTX_use_certificate(context, certificate), 1);
+    EXPECT_EQ(::SSL_CTX_use_PrivateKey(context, key), 1);
+    ::X509_free(certificate);
+    ::EVP_PKEY_free(key);
+    ssl = ::SSL_new(context);
+    ::SSL_set_fd(ssl, fd);
+    role == TlsRole::kClient ? ::SSL_set_connect_state(ssl) : ::SSL_set_accept_state(ssl);
+  }
+  ~Stranger() {
+    ::SSL_free(ssl);
+    ::SSL_CTX_free(context);
+  }
+};
+
+TEST_F(Tls, WhoHasACertificateInsteadOfTheSecretIsRefused) {
+  for (const TlsRole role : {TlsRole::kClient, TlsRole::kServer}) {
+    End end(*context_, role);
+    const Stranger stranger(end.wire(), role == TlsRole::kClient ? TlsRole::kServer : TlsRole::kClient);
+    for (int i = 0; i < 4; ++i) {
+      if (end.status.is_ok()) end.status = end.session->handshake().status();
+      (void)::SSL_do_handshake(stranger.ssl);
+    }
+    EXPECT_FALSE(end.session->is_established());
+    EXPECT_EQ(end.status.code(), Code::kProtocol) << end.status.to_string();
+  }
+}
+
+TEST_F(Tls, ARecordedClientMeansNothingToAnotherServer) {
+  Pair ends(*context_, *context_);
+  const Bytes hello = ends.client.go_on();
+  const Bytes finished = ends.client.go_on(ends.server.go_on(hello));
+  ends.server.go_on(finished);
+  ASSERT_TRUE(ends.established());
+  const Bytes said = ends.client.say(bytes_of("pay"));
+  End again(*context_, TlsRole::kServer);
+  again.go_on(hello);
+  again.go_on(finished);
+  again.go_on(said);
+  EXPECT_FALSE(again.session->is_established());
+  EXPECT_EQ(again.status.code(), Code::kProtocol) << again.status.to_string();
+  // Nor does a record that is repeated within its own session.
+  Bytes heard;
+  put(ends.server.wire(), said);
+  put(ends.server.wire(), said);
+  EXPECT_EQ(ends.server.read_all(heard).code(), Code::kProtocol);
+  EXPECT_EQ(heard, bytes_of("pay"));
+}
+
+TEST_F(Tls, ReflectedBytesProveNothing) {
+  End client(*context_, TlsRole::kClient), other(*context_, TlsRole::kClient);
+  const Bytes hello = client.go_on();
+  client.go_on(hello);  // its own
+  EXPECT_EQ(client.status.code(), Code::kProtocol) << client.status.to_string();
+  const Bytes others = other.go_on();
+  other.go_on(End(*context_, TlsRole::kClient).go_on());  // another client's
+  EXPECT_EQ(other.status.code(), Code::kProtocol) << other.status.to_string();
+  End server(*context_, TlsRole::kServer);
+  const Bytes answer = server.go_on(others);
+  ASSERT_FALSE(answer.empty());
+  server.go_on(answer);
+  EXPECT_FALSE(server.session->is_established());
+  EXPECT_EQ(server.status.code(), Code::kProtocol) << server.status.to_string();
+}
+
+// Each end is cut off after each number of bytes of the handshake; the last byte of all makes the difference.
+TEST_F(Tls, ATruncatedHandshakeIsNoneAtEveryByte) {
+  Pair whole(*context_, *context_);
+  const size_t of_hello = whole.client.go_on().size();
+  for (size_t size = 0; size < of_hello; ++size) {
+    Pair ends(*context_, *context_);
+    Bytes hello = ends.client.go_on();
+    hello.resize(size);
+    ends.server.go_on(hello);
+    ASSERT_TRUE(ends.server.status.is_ok()) << size;
+    ends.server.sockets.b.reset();
+    const auto step = ends.server.session->handshake();
+    ASSERT_EQ(step.status().code(), Code::kPeerGone) << size;
+    ASSERT_EQ(step.status().domain(), size == 0 ? Domain::kNone : Domain::kErrno) << size;
+  }
+  for (size_t size = 0;; ++size) {
+    Pair ends(*context_, *context_);
+    Bytes answer = ends.server.go_on(ends.client.go_on());
+    if (size == answer.size()) break;
+    answer.resize(size);
+    ends.client.go_on(answer);
+    ASSERT_FALSE(ends.client.session->is_established()) << size;
+    ends.client.sockets.b.reset();
+    ASSERT_EQ(ends.client.session->handshake().status().code(), Code::kPeerGone) << size;
+  }
+  for (size_t size = 0;; ++size) {
+    Pair ends(*context_, *context_);
+    Bytes finished = ends.client.go_on(ends.server.go_on(ends.client.go_on()));
+    if (size == finished.size()) break;
+    finished.resize(size);
+    ends.server.go_on(finished);
+    ASSERT_FALSE(ends.server.session->is_established()) << size;
+    ends.server.sockets.b.reset();
+    ASSERT_EQ(ends.server.session->handshake().status().code(), Code::kPeerGone) << size;
+  }
+}
+
+// However the answer and the client's own first step cross.
+TEST_F(Tls, AnAnswerInClearIsLeftInTheSocket) {
+  for (const bool at_once : {true, false}) {
+    End client(*context_, TlsRole::kClient);
+    if (!at_once) client.go_on();
+    put(client.wire(), bytes_of("no TLS here"));
+    EXPECT_EQ(client.session->handshake().value(), Step::kInClear);
+    EXPECT_EQ(take(client.sockets.a.get()), bytes_of("no TLS here"));
+  }
+}
+
+TEST_F(Tls, AStreamThatEndsWithoutAGoodbyeWasCutOff) {
+  Pair ends(*context_, *context_);
+  ends.shake_hands();
+  ASSERT_TRUE(ends.established());
+  put(ends.server.wire(), ends.client.say(bytes_of("half")));
+  ends.server.sockets.b.reset();
+  Bytes heard;
+  const Status status = ends.server.read_all(heard);
+  EXPECT_EQ(heard, bytes_of("half")) << "what came before is delivered";
+  EXPECT_EQ(status.code(), Code::kPeerGone);
+  EXPECT_EQ(status.native(), ECONNRESET) << status.to_string();
+}
+
+TEST_F(Tls, ByteByByteTheHandshakeEnds) {
+  Pair ends(*context_, *context_);
+  const auto drip = [](End& to, const Bytes& bytes) {
+    Bytes answer;
+    for (const std::byte& byte : bytes) {
+      const Bytes more = to.go_on({&byte, 1});
+      answer.insert(answer.end(), more.begin(), more.end());
+    }
+    return answer;
+  };
+  (void)drip(ends.server, drip(ends.client, drip(ends.server, ends.client.go_on())));
+  ASSERT_TRUE(ends.established()) << ends.client.status.to_string() << ends.server.status.to_string();
+  Bytes heard;
+  for (const std::byte& byte : ends.client.say(bytes_of("slow"))) {
+    put(ends.server.wire(), {&byte, 1});
+    ASSERT_TRUE(ends.server.read_all(heard).is_ok());
+  }
+  EXPECT_EQ(heard, bytes_of("slow"));
+}
+
+// A length that has grown makes the server wait for more bytes, so more follow.
+TEST_F(Tls, AFlippedBitAnywhereInARecordIsNoticed) {
+  const Bytes said = bytes_of("0123456789");
+  size_t bits = 1;
+  for (size_t bit = 0; bit < bits; ++bit) {
+    Pair ends(*context_, *context_);
+    ends.shake_hands();
+    ASSERT_TRUE(ends.established());
+    Bytes record = ends.client.say(said);
+    bits = 8 * record.size();
+    record[bit / 8] ^= std::byte{1} << bit % 8;
+    put(ends.server.wire(), record);
+    put(ends.server.wire(), ends.client.say(Bytes(1u << 16)));  // what it may wait for
+    Bytes heard;
+    ASSERT_EQ(ends.server.read_all(heard).code(), Code::kProtocol) << "bit " << bit;
+    ASSERT_TRUE(heard.empty()) << "bit " << bit;
+  }
+}
+
+TEST_F(Tls, ExportedKeysAreOfOneSessionLabelAndContext) {
+  Pair ends(*context_, *context_), others(*context_, *context_);
+  EXPECT_EQ(ends.client.session->export_key("a", {}).status().code(), Code::kInternal) << "before the handshake";
+  ends.shake_hands();
+  others.shake_hands();
+  const Bytes context = bytes_of("socket 1"), another = bytes_of("socket 2");
+  const TlsSession::Key key = ends.client.session->export_key("data", context).value();
+  EXPECT_EQ(key, ends.server.session->export_key("data", context).value());
+  EXPECT_NE(key, others.client.session->export_key("data", context).value());
+  EXPECT_NE(key, ends.client.session->export_key("data", another).value());
+  EXPECT_NE(key, ends.client.session->export_key("sync", context).value());
+}
+
+// A record of ten bytes takes 32 on the wire, and one that changes the key 27.
+TEST_F(Tls, TheKeyChangesAfterSoManyRecords) {
+  const auto often = context_of('s', 3);
+  Pair ends(*often, *context_);
+  ends.shake_hands();
+  ASSERT_TRUE(ends.established());
+  Bytes all, heard;
+  for (int i = 0; i < 10; ++i) {
+    const Bytes said(10, static_cast<std::byte>(i));
+    const Bytes sent = ends.client.say(said);
+    EXPECT_EQ(sent.size(), i > 0 && i % 3 == 0 ? 59u : 32u) << i;
+    put(ends.server.wire(), sent);
+    all.insert(all.end(), said.begin(), said.end());
+  }
+  EXPECT_TRUE(ends.server.read_all(heard).is_ok());
+  EXPECT_EQ(heard, all);
+}
+
+TEST(TlsLibrary, WithoutOpenSslTheReasonNamesThePackage) {
+  const Status status = OpenSsl::load("libssl-of-nobody.so.3", "libcrypto.so.3").status();
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.detail().find("package libssl3"), std::string::npos) << status.to_string();
+  EXPECT_NE(status.detail().find("libssl-of-nobody"), std::string::npos) << status.to_string();
+}
+
+}  // namespace
+}  // namespace tcpx::testing
