@@ -26,6 +26,7 @@ Status ConnectionBook::listen() {
   TCPX_ASSIGN_OR_RETURN(server_, BootstrapServer::create({.port = parts_.config.port,
                                                           .host = parts_.config.listen_address,
                                                           .wait_for_first_frame = true,
+                                                          .tls = parts_.endpoint.tls.get(),
                                                           .stop = &parts_.stop}));
   TCPX_ASSIGN_OR_RETURN(const auto told,
                         whereabouts(parts_.config, server_->address(), parts_.endpoint.addresses, parts_.endpoint.unused_nic));
@@ -71,6 +72,7 @@ LinkSetup ConnectionBook::link_setup(const EndpointIdentity& identity, const std
           .identity = identity,
           .same_host = parts_.config.same_host,
           .reads_peer = endpoint.reads_peers,
+          .tls = endpoint.tls.get(),
           .local_dir = endpoint.local_dir,
           .gives_way = gives_way};
 }

@@ -56,6 +56,7 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
   }
   TCPX_ASSIGN_OR_RETURN(const auto config_of_nics, soft::Config::of_interfaces());
   const auto all = soft::list_addresses();
+  TCPX_ASSIGN_OR_RETURN(auto tls, TlsContext::from_environment());
   std::string path = describe(machine, *unpacker, devices.size(), nics);
   return EndpointParts{
       .memory = std::move(machine.memory),
@@ -66,6 +67,7 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
       .settings = settings,
       .addresses = soft::choose_addresses(all, interfaces, config_of_nics.interfaces, config_of_nics.family, kMostHosts),
       .unused_nic = soft::find_unused(all, config_of_nics.interfaces),
+      .tls = std::move(tls),
       .path = std::move(path),
       .local_dir = local_dir()};
 }

@@ -9,6 +9,7 @@
 #include "base/socket_address.h"
 #include "net/net_plugin.h"
 #include "rx/unpacker.h"
+#include "secure/tls.h"
 #include "tcpx/endpoint.h"
 #include "transfer/pipeline_setup.h"
 
@@ -23,6 +24,7 @@ struct EndpointParts {
   PipelineSettings settings;
   std::vector<SocketAddress> addresses;  ///< for the metadata, in the order to try them
   std::string unused_nic;   ///< NIC that other hosts could reach although its address is not in `addresses`; may be ""
+  std::unique_ptr<TlsContext> tls;  ///< with the secret of this endpoint; null: the control connections are in clear
   std::string path;         ///< how bytes travel, for people
   std::string local_dir;    ///< as in LinkSetup
   bool reads_peers = true;  ///< false: as if the kernel let no process read another one

@@ -288,10 +288,13 @@ Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const Li
 Result<LinkParts> connect_link(const std::string& hosts, uint16_t port, const LinkSetup& setup, Deadline deadline,
                                const std::atomic<bool>* stop) {
   std::optional<SettingUp> end;
-  TCPX_ASSIGN_OR_RETURN(auto channel, bootstrap_connect(hosts, port, deadline, stop, [&](BootstrapChannel& fresh) {
-                          end.emplace(true, setup, deadline);
-                          return end->begin(fresh);
-                        }));
+  TCPX_ASSIGN_OR_RETURN(auto channel, bootstrap_connect(
+                                          hosts, port, deadline, stop,
+                                          [&](BootstrapChannel& fresh) {
+                                            end.emplace(true, setup, deadline);
+                                            return end->begin(fresh);
+                                          },
+                                          setup.tls));
   return end_with(end->go_on(channel), channel, setup);
 }
 

@@ -45,6 +45,7 @@ struct LinkSetup {
   bool same_host = false;    ///< a peer on this host may share memory with this end (same_host.h), if it wants to, too
   bool reads_peer = true;    ///< this end reads the memory of a peer on this host, if the kernel lets it
   std::string boot_id = {};  ///< of this host; empty: ask the kernel
+  const TlsContext* tls = nullptr;  ///< for `connect_link`: the server must prove that it has the secret; null: in clear
   std::string local_dir = {};  ///< where a peer of this host but of another network namespace is met; empty: nowhere
   /// Set together with the channel's stop flag when another client is to have this one's place; may be null. The peer is then
   /// told kExhausted, so that it tries again.

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <optional>
 #include <thread>
@@ -76,12 +78,68 @@ Status pause_for(Duration pause, Deadline deadline, const std::atomic<bool>* sto
 
 using FirstWords = std::function<Status(BootstrapChannel&)>;
 
-// Exchanges hellos on a new connection. @param own set to the error of `first_words` when that is the reason for the failure
+// First byte of a frame.
+constexpr std::byte kFrame = std::bit_cast<std::array<std::byte, sizeof kFrameMagic>>(kFrameMagic)[0];
+
+// Looks at the first byte that has come, and leaves it there. @return nullopt: none has; kPeerGone
+Result<std::optional<std::byte>> first_byte(int fd) {
+  std::byte byte;
+  ssize_t n = 0;
+  do n = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n == 1) return std::optional(byte);
+  if (n == 0) return Status(Code::kPeerGone, "bootstrap hello", "connection closed by the peer");
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<std::byte>();
+  return system_error("bootstrap hello", errno);
+}
+
+Status one_has_no_secret(const char* has, const char* has_not) {
+  return Status(Code::kUnsupported, "bootstrap",
+                concat("UCCL_TCPX_SECRET_FILE is set at the ", has, " and not at the ", has_not, ": set it at both or neither"));
+}
+
+// What a server says in clear to a client that waits for TLS: why it does not serve it.
+Status read_refusal(int fd, Deadline deadline, const std::atomic<bool>* stop) {
+  FrameAssembler assembler;
+  for (;;) {
+    TCPX_ASSIGN_OR_RETURN(const bool whole, read_frame_part(fd, assembler));
+    if (whole) break;
+    if (assembler.ends_set_up()) return Status(Code::kProtocol, "bootstrap", "the server does not answer with TLS");
+    TCPX_RETURN_IF_ERROR(wait_for(fd, POLLIN, deadline, stop));
+  }
+  const Frame frame = assembler.take();
+  if (frame.type != FrameType::kFinish) return one_has_no_secret("client", "server");
+  Status reported;
+  TCPX_RETURN_IF_ERROR(decode_finish(frame, reported));
+  return reported.is_ok() ? one_has_no_secret("client", "server") : reported;
+}
+
+Result<std::unique_ptr<TlsSession>> secure(int fd, const TlsContext& tls, Deadline deadline, const std::atomic<bool>* stop) {
+  TCPX_ASSIGN_OR_RETURN(auto session, tls.session(fd, TlsRole::kClient));
+  for (;;) {
+    TCPX_ASSIGN_OR_RETURN(const auto step, session->handshake());
+    if (step == TlsSession::Step::kDone) return session;
+    if (step == TlsSession::Step::kInClear) return read_refusal(fd, deadline, stop);
+    TCPX_RETURN_IF_ERROR(wait_for(fd, step == TlsSession::Step::kWantsToRead ? POLLIN : POLLOUT, deadline, stop));
+  }
+}
+
+// Exchanges hellos on a new connection, with a secret after TLS's handshake. @param own set to the error of `first_words` when that
+// is the reason for the failure
 Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, const std::atomic<bool>* stop,
-                                        const FirstWords& first_words, Status& own) {
+                                        const FirstWords& first_words, const TlsContext* tls, Status& own) {
   TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.get()));
   TCPX_RETURN_IF_ERROR(set_no_delay(socket.get()));
-  BootstrapChannel channel(std::move(socket), peer, "", stop);
+  std::unique_ptr<TlsSession> session;
+  if (tls != nullptr) {
+    auto secured = secure(socket.get(), *tls, deadline, stop);
+    if (!secured.is_ok()) {
+      const Status& why = secured.status();
+      return Status(why.code(), concat("bootstrap with ", peer.to_string()), why.detail(), why.domain(), why.native());
+    }
+    session = std::move(*secured);
+  }
+  BootstrapChannel channel(std::move(socket), peer, "", stop, std::nullopt, std::move(session));
   // When sending fails, the server may have sent its answer before it closed, so errors of sending are not returned here.
   if (channel.say_hello(deadline).is_ok() && first_words) {
     Status said = first_words(channel);
@@ -104,13 +162,13 @@ size_t bounded_by_descriptors(size_t most, size_t of_each) {
 }
 
 Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
-                                           const std::atomic<bool>* stop, const FirstWords& first_words) {
+                                           const std::atomic<bool>* stop, const FirstWords& first_words, const TlsContext* tls) {
   TCPX_ASSIGN_OR_RETURN(const auto addresses, resolve(host, port, deadline, stop));
   Duration pause = kFirstRetryPause;
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(auto socket, connect_first(addresses, WhenRefused::kTryAgain, deadline, stop));
     Status own;
-    auto channel = exchange_hello(std::move(socket), deadline, stop, first_words, own);
+    auto channel = exchange_hello(std::move(socket), deadline, stop, first_words, tls, own);
     if (channel.is_ok() || !own.is_ok() || !was_turned_away(channel.status())) return channel;
     TCPX_RETURN_IF_ERROR(pause_for(pause, deadline, stop, channel.status()));
     pause = std::min(pause * 2, kLongestRetryPause);
@@ -168,11 +226,33 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
   }
 }
 
+// Looks how the client begins, and goes on with TLS's handshake. @return true: its frames can be read
+Result<bool> BootstrapServer::secure(Waiting& client) {
+  if (!client.first) {
+    TCPX_ASSIGN_OR_RETURN(client.first, first_byte(client.socket.get()));
+    if (!client.first) return false;
+    client.heard_at = Clock::steady().now();
+    const bool speaks_tls = *client.first == TlsSession::kHandshakeByte;
+    if (speaks_tls && options_.tls == nullptr) return one_has_no_secret("client", "server");
+    if (!speaks_tls && options_.tls != nullptr && *client.first == kFrame) return one_has_no_secret("server", "client");
+    if (!speaks_tls && options_.tls != nullptr) return Status(Code::kProtocol, "bootstrap", "neither TLS nor a frame");
+    if (speaks_tls) {
+      TCPX_ASSIGN_OR_RETURN(client.tls, options_.tls->session(client.socket.get(), TlsRole::kServer));
+    }
+  }
+  if (!client.tls || client.tls->is_established()) return true;
+  TCPX_ASSIGN_OR_RETURN(const auto step, client.tls->handshake());
+  client.awaited = step == TlsSession::Step::kWantsToWrite ? POLLOUT : POLLIN;
+  return step == TlsSession::Step::kDone;
+}
+
 // Reads what the client has sent. @return true: the client is ready to be served
 Result<bool> BootstrapServer::advance(Waiting& client) {
+  TCPX_ASSIGN_OR_RETURN(const bool secured, secure(client));
+  if (!secured) return false;
   for (;;) {
     const size_t before = client.frame.size();
-    const Result<bool> whole = read_frame_part(client.socket.get(), client.frame);
+    const Result<bool> whole = read_frame_part(client.socket.get(), client.frame, client.tls.get());
     if (client.frame.size() > before) client.heard_at = Clock::steady().now();
     if (client.frame.ends_set_up())
       return Status(Code::kProtocol, "bootstrap", concat("the client begins with a ", name_of(client.frame.type())));
@@ -193,7 +273,8 @@ Result<bool> BootstrapServer::advance(Waiting& client) {
 BootstrapChannel BootstrapServer::channel_of(Waiting client) const {
   std::optional<Frame> first;
   if (client.frame.whole()) first = client.frame.take();
-  return {std::move(client.socket), client.peer, std::move(*client.build), options_.stop, std::move(first)};
+  return {std::move(client.socket), client.peer,          std::move(*client.build), options_.stop,
+          std::move(first),         std::move(client.tls)};
 }
 
 // Takes connections from the kernel's backlog while there is room. @return true: at least one was taken
@@ -268,7 +349,7 @@ Status BootstrapServer::wait_for_event(Deadline deadline) {
     deadline = deadline.earlier(Deadline::after(kStarvedPause));
   }
   for (const Waiting& client : waiting_) {
-    entries.push_back({client.socket.get(), POLLIN, 0});
+    entries.push_back({client.socket.get(), client.awaited, 0});
     deadline = deadline.earlier(client.deadline);
   }
   if (::poll(entries.data(), entries.size(), deadline.poll_ms()) < 0 && errno != EINTR) return system_error("poll", errno);
@@ -279,7 +360,9 @@ Status BootstrapServer::greet(Waiting& client) {
   TCPX_ASSIGN_OR_RETURN(auto build, decode_hello(client.frame.take()));
   TCPX_RETURN_IF_ERROR(set_no_delay(client.socket.get()));
   // The first bytes on a new socket always fit into its send buffer, so this does not wait.
-  TCPX_RETURN_IF_ERROR(send_all(client.socket.get(), encode_frame(encode_hello(TCPX_VERSION)), Deadline::after(kSilence)));
+  const auto hello = encode_frame(encode_hello(TCPX_VERSION));
+  if (client.tls) TCPX_RETURN_IF_ERROR(client.tls->write(hello).status());
+  if (!client.tls) TCPX_RETURN_IF_ERROR(send_all(client.socket.get(), hello, Deadline::after(kSilence)));
   client.build = std::move(build);
   client.deadline = Deadline::after(options_.hello_time);
   return Status::ok();
@@ -287,13 +370,20 @@ Status BootstrapServer::greet(Waiting& client) {
 
 void BootstrapServer::drop(const Waiting& client, const Status& why) {
   // A connection that never sent anything is a port scan or a health check, and deserves no warning.
-  const bool spoke = client.frame.size() > 0 || client.build;
-  log(spoke ? LogLevel::kWarning : LogLevel::kInfo, "bootstrap: dropped ", client.peer.to_string(), ": ", why.to_string());
+  log(client.first ? LogLevel::kWarning : LogLevel::kInfo, "bootstrap: dropped ", client.peer.to_string(), ": ", why.to_string());
   if (why.code() != Code::kUnsupported && why.code() != Code::kExhausted) return;
-  // The client is of this library, but has another version or found no room: tell it why. Its send buffer is empty, so this does
-  // not wait.
+  // The client is of this library, but has another version or setting, or found no room: tell it why. Its send buffer is empty, so
+  // this does not wait. In the middle of a handshake it could not read that; it takes the end for a reset, and tries again.
   const auto answer = encode_frame(encode_finish(why));
-  (void)::send(client.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (client.tls && client.tls->is_established()) {
+    (void)client.tls->write(answer);
+  } else if (!client.tls) {
+    (void)::send(client.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  // Closing a socket with unread data would reset the connection, and the answer could be lost.
+  (void)::shutdown(client.socket.get(), SHUT_WR);
+  std::array<std::byte, 4096> unread;
+  (void)::recv(client.socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
 }
 
 }  // namespace tcpx

@@ -7,8 +7,12 @@
 // has descriptors for; the others wait in the kernel's backlog. When the server is full, it drops the client that has been silent
 // longest, and tells it to try again.
 //
-// Any host that reaches the port can take part: there is no authentication in this version.
+// Without a TlsContext any host that reaches the port can take part. With one, a handshake (secure/tls.h) comes before anything else
+// is parsed, and all that follows goes through TLS. A server refuses a client before the handshake by a frame in clear. A client with
+// a secret reads no other frame in clear, and fails with what it says: no end with a secret goes on without TLS.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <chrono>
@@ -22,6 +26,7 @@
 #include "base/clock.h"
 #include "base/socket_address.h"
 #include "base/unique_fd.h"
+#include "secure/tls.h"
 #include "tcpx/status.h"
 #include "wire/bootstrap_channel.h"
 #include "wire/frame.h"
@@ -39,6 +44,8 @@ struct BootstrapServerOptions {
   /// `accept` returns a client only when the first frame after its hello (its parameters) is complete. The client has
   /// `hello_time` for that frame, too.
   bool wait_for_first_frame = false;
+  /// Set: only clients with its secret are served, and `hello_time` includes the handshake. Must outlive the server.
+  const TlsContext* tls = nullptr;
   /// Ends waits early when set, here and in the channels of this server; may be null.
   const std::atomic<bool>* stop = nullptr;
 };
@@ -64,6 +71,9 @@ class BootstrapServer {
  private:
   struct Waiting {
     UniqueFd socket;
+    std::unique_ptr<TlsSession> tls;  // from the first byte on; null: the server has no secret
+    std::optional<std::byte> first;   // byte that the client sent
+    short awaited = POLLIN;           // event of the socket
     SocketAddress peer;
     std::string host;  // of `peer`
     Deadline deadline;
@@ -77,6 +87,7 @@ class BootstrapServer {
   bool make_room();
   Status wait_for_event(Deadline deadline);
   Result<bool> advance(Waiting& client);
+  Result<bool> secure(Waiting& client);
   Status greet(Waiting& client);
   BootstrapChannel channel_of(Waiting client) const;
   static void drop(const Waiting& client, const Status& why);
@@ -96,11 +107,13 @@ class BootstrapServer {
 /// @param stop ends waits early when set, here and in the channel; may be null
 /// @param first_words sends frames right behind this end's hello, without waiting for the server's; called at each attempt; may
 /// be empty. Its error is reported to the server and returned
+/// @param tls not null: the server must prove that it has the secret, and must outlive the call
 /// @return kNotFound: unknown host; kTimeout with the last reason: no server until the deadline; kProtocol: something else
-/// answers on that port; kPeerGone: the server closed the connection; kExhausted: this process or machine is out of descriptors
-/// or ports; otherwise the error that the server reported
+/// answers on that port; kMismatch: its secret differs; kUnsupported: one end alone has a secret; kPeerGone: the server closed the
+/// connection; kExhausted: this process or machine is out of descriptors or ports; otherwise the error that the server reported
 Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop = nullptr,
-                                           const std::function<Status(BootstrapChannel&)>& first_words = {});
+                                           const std::function<Status(BootstrapChannel&)>& first_words = {},
+                                           const TlsContext* tls = nullptr);
 
 }  // namespace tcpx

@@ -22,10 +22,16 @@ constexpr Duration kFarewellAfterStop = std::chrono::seconds(1);
 
 }  // namespace
 
-Result<bool> read_frame_part(int fd, FrameAssembler& assembler) {
+Result<bool> read_frame_part(int fd, FrameAssembler& assembler, TlsSession* tls) {
   while (!assembler.whole()) {
     const auto wanted = assembler.wanted();
     if (wanted.empty()) return false;
+    if (tls != nullptr) {
+      TCPX_ASSIGN_OR_RETURN(const size_t come, tls->read(wanted));
+      if (come == 0) return false;
+      TCPX_RETURN_IF_ERROR(assembler.filled(come));
+      continue;
+    }
     const ssize_t n = ::recv(fd, wanted.data(), wanted.size(), MSG_DONTWAIT);
     if (n > 0) {
       TCPX_RETURN_IF_ERROR(assembler.filled(static_cast<size_t>(n)));
@@ -75,9 +81,9 @@ class BootstrapChannel::Mailbox final : public PeerMailbox {
 };
 
 BootstrapChannel::BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build,
-                                   const std::atomic<bool>* stop, std::optional<Frame> first)
+                                   const std::atomic<bool>* stop, std::optional<Frame> first, std::unique_ptr<TlsSession> tls)
     : stream_(std::make_unique<ControlStream>()), peer_(peer), peer_build_(std::move(peer_build)), stop_(stop) {
-  stream_->attach(std::move(socket));
+  stream_->attach(std::move(socket), std::move(tls));
   stream_->set_last_words(true);
   if (first) inbox_.push_back(std::move(*first));
 }
@@ -189,8 +195,12 @@ Result<Frame> BootstrapChannel::receive(Deadline deadline) {
     TCPX_RETURN_IF_ERROR(verdict());
     TCPX_RETURN_IF_ERROR(status);
     if (deadline.expired()) return Status(Code::kTimeout, "wait for the peer", "deadline passed");
-    TCPX_RETURN_IF_ERROR(wait_for(stream_->fd(), POLLIN, deadline, stop_));
+    TCPX_RETURN_IF_ERROR(wait_for_bytes(deadline, stop_));
   }
+}
+
+Status BootstrapChannel::wait_for_bytes(Deadline deadline, const std::atomic<bool>* stop) const {
+  return stream_->has_decrypted() ? Status::ok() : wait_for(stream_->fd(), POLLIN, deadline, stop);
 }
 
 Status BootstrapChannel::say_hello(Deadline deadline) {
@@ -272,7 +282,7 @@ Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
       (void)read_available();
       if (peer_final_ || peer_has_gone_on_ || !broken_.is_ok()) break;
       Status waited = sent;
-      if (sent.is_ok()) waited = wait_for(stream_->fd(), POLLIN, deadline, stopped ? nullptr : stop_);
+      if (sent.is_ok()) waited = wait_for_bytes(deadline, stopped ? nullptr : stop_);
       if (!stopped && stop_ != nullptr && stop_->load()) {
         stopped = true;
         deadline = deadline.earlier(Deadline::after(kFarewellAfterStop));

@@ -49,9 +49,9 @@ class BootstrapChannel : private ControlSink {
   /// @param socket connected and non-blocking. @param peer_build version text of the other end's build
   /// @param stop may be null; otherwise it must outlive the channel. When it is set, `finish` still waits up to a second, in
   /// which a live peer answers.
-  /// @param first a frame of the set-up that has been read already
+  /// @param first a frame of the set-up that has been read already. @param tls as in ControlStream::attach
   BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build, const std::atomic<bool>* stop = nullptr,
-                   std::optional<Frame> first = std::nullopt);
+                   std::optional<Frame> first = std::nullopt, std::unique_ptr<TlsSession> tls = nullptr);
 
   const SocketAddress& peer() const { return peer_; }
   const std::string& peer_build() const { return peer_build_; }
@@ -126,6 +126,7 @@ class BootstrapChannel : private ControlSink {
   Status send(const Frame& frame, Deadline deadline);
   Result<Frame> receive(Deadline deadline);
   Status read_available();
+  Status wait_for_bytes(Deadline deadline, const std::atomic<bool>* stop) const;
   Status verdict() const;
   Status nothing_waits() const;
   Status stick(Status status);
@@ -144,9 +145,9 @@ class BootstrapChannel : private ControlSink {
   std::array<PeerMessageSink*, 2> sinks_{};  // by LaneFrame::to_sender; messages for none are dropped
 };
 
-/// Reads what has arrived into the assembler, without waiting.
+/// Reads what has arrived into the assembler, without waiting. @param tls established over `fd`; null: in clear
 /// @return true when the frame is whole; false: not yet, or the frame is not of the set-up; kPeerGone at the end of the stream;
 /// the assembler's errors
-Result<bool> read_frame_part(int fd, FrameAssembler& assembler);
+Result<bool> read_frame_part(int fd, FrameAssembler& assembler, TlsSession* tls = nullptr);
 
 }  // namespace tcpx

@@ -67,15 +67,16 @@ std::unique_ptr<PeerMailbox> ControlStream::mailbox_to(bool sender) {
 // Bytes that have come over the socket and were not taken are from before the change, and for nobody.
 void ControlStream::attach(std::unique_ptr<SharedStream> shared) {
   assert(!shared_ && shared);
-  socket_.reset();
+  close();
   incoming_begin_ = incoming_end_ = incoming_wanted_ = 0;
   holds_frame_ = false;
   shared_ = std::move(shared);
 }
 
-void ControlStream::attach(UniqueFd socket) {
+void ControlStream::attach(UniqueFd socket, std::unique_ptr<TlsSession> tls) {
   assert(!socket_ && !shared_ && socket);
   socket_ = std::move(socket);
+  tls_ = std::move(tls);
   attached_at_ = Clock::steady().now();
   if (!is_tcp(socket_.get())) return;
   if (Status status = set_no_delay(socket_.get()); !status.is_ok()) fail(std::move(status));
@@ -90,6 +91,7 @@ void ControlStream::fail(Status reason) {
   outgoing_.clear();
   outgoing_sent_ = 0;
   // This end may keep the stream for long, but the peer must learn of the end now.
+  if (tls_ && !last_words_) tls_->say_goodbye();
   if (socket_ && !last_words_) (void)::shutdown(socket_.get(), SHUT_WR);
   if (shared_) shared_->end();
 }
@@ -97,14 +99,19 @@ void ControlStream::fail(Status reason) {
 void ControlStream::close_with(const Frame& last) {
   if (socket_ && backlog() == 0 && send_error_.is_ok() && !is_cut_) {
     const auto bytes = encode_frame(last);
-    (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (tls_) {
+      (void)tls_->write(bytes);
+      tls_->say_goodbye();
+    } else {
+      (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
     (void)::shutdown(socket_.get(), SHUT_WR);
     // Closing a socket with unread data would reset the connection, and the frame could be lost.
     std::array<std::byte, 4096> unread;
     for (int i = 0; i<kMaxReadsOfALeaver&& ::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT)> 0; ++i) {
     }
   }
-  socket_.reset();
+  close();
 }
 
 bool ControlStream::takes_frames() {
@@ -116,12 +123,14 @@ bool ControlStream::takes_frames() {
 // Gives the backlog and `data` to the socket or the shared memory. @return number of bytes taken, may be 0
 Result<size_t> ControlStream::hand_over(std::span<const std::byte> data) {
   const std::span<std::byte> waiting = std::span(outgoing_).subspan(outgoing_sent_);
-  if (shared_) {
-    const Result<size_t> taken = shared_->write(waiting);
+  const auto in_turn = [&](auto& to) -> Result<size_t> {
+    const Result<size_t> taken = to.write(waiting);
     if (!taken.is_ok() || *taken < waiting.size() || data.empty()) return taken;
-    TCPX_ASSIGN_OR_RETURN(const size_t of_data, shared_->write(data));
+    TCPX_ASSIGN_OR_RETURN(const size_t of_data, to.write(data));
     return *taken + of_data;
-  }
+  };
+  if (shared_) return in_turn(*shared_);
+  if (tls_) return in_turn(*tls_);
   if (!socket_) return size_t{0};
   std::array<iovec, 2> parts{{{waiting.data(), waiting.size()}, {const_cast<std::byte*>(data.data()), data.size()}}};
   msghdr message{};
@@ -138,6 +147,7 @@ Result<size_t> ControlStream::hand_over(std::span<const std::byte> data) {
 // Reads bytes into `room`. @return number of bytes read, may be 0; kPeerGone without an errno at the end of the stream
 Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
   if (shared_) return shared_->read(room);
+  if (tls_) return tls_->read(room);
   ssize_t n = 0;
   do n = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
@@ -203,7 +213,7 @@ void ControlStream::make_room(size_t bytes) {
 // system call.
 bool ControlStream::may_read() {
   if (shared_) return shared_->has_something();
-  return socket_ && (incoming_ || has_something(socket_.get()));
+  return socket_ && (incoming_ || has_decrypted() || has_something(socket_.get()));
 }
 
 bool ControlStream::receive(ControlSink& sink, bool readable) {

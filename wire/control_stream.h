@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/shared_stream.h"
 #include "base/unique_fd.h"
+#include "secure/tls.h"
 #include "wire/messages.h"
 #include "wire/peer_mailbox.h"
 
@@ -49,8 +50,8 @@ class ControlStream {
   ControlStream& operator=(const ControlStream&) = delete;
 
   /// Uses a socket. Sets TCP_NODELAY and the keep-alive that `check_alive` needs.
-  /// @param socket connected, non-blocking
-  void attach(UniqueFd socket);
+  /// @param socket connected, non-blocking. @param tls established over it; null: frames travel in clear
+  void attach(UniqueFd socket, std::unique_ptr<TlsSession> tls = nullptr);
   /// Uses shared memory instead of a socket, which it closes if there is one. The rings and the socket of `shared` must outlive this
   /// object.
   void attach(std::unique_ptr<SharedStream> shared);
@@ -85,7 +86,11 @@ class ControlStream {
   /// @param readable false: `fd` has shown nothing to read, so only shared memory is looked at
   bool receive(ControlSink& sink, bool readable = true);
   /// True when `receive` has something to do that `fd` may not show. Costs no system call.
-  bool has_arrived() const { return holds_frame_ || (shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok())); }
+  bool has_arrived() const {
+    return holds_frame_ || has_decrypted() || (shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok()));
+  }
+  /// True when TLS may have bytes that have come already, so that waiting for the socket may be in vain.
+  bool has_decrypted() const { return tls_ != nullptr && tls_->may_have_more(); }
   /// True when shared memory has room for more of the backlog. Costs no system call.
   bool has_room() const { return shared_ != nullptr && backlog() > 0 && shared_->has_room(); }
   /// From now until `end_sleep`, `fd` shows incoming bytes and room for the backlog. @param bulk WakeFor bits: what else `fd` shows
@@ -116,6 +121,7 @@ class ControlStream {
 
   /// Closes the socket or the shared memory. The stream must be broken.
   void close() {
+    tls_.reset();
     socket_.reset();
     if (shared_ != nullptr) shared_->close();
   }
@@ -140,6 +146,7 @@ class ControlStream {
   void free_unused();
 
   UniqueFd socket_;
+  std::unique_ptr<TlsSession> tls_;       // over socket_; null: in clear
   std::unique_ptr<SharedStream> shared_;  // instead of socket_
   TimePoint attached_at_;
   Status status_;

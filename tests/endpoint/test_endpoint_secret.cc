@@ -1,0 +1,147 @@
+// Endpoints with a secret (UCCL_TCPX_SECRET_FILE): they meet each other over TLS, and nobody else; the others learn why, and strangers
+// keep nobody out.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/socket_io.h"
+#include "tests/support/endpoint_pair.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/secret_file.h"
+#include "tests/support/wait_until.h"
+#include "transfer/bootstrap.h"
+#include "wire/set_up_messages.h"
+
+namespace tcpx::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// An endpoint with this secret; nullptr: with none.
+std::unique_ptr<Endpoint> endpoint_with(const SecretFile* secret, bool same_host = false) {
+  EXPECT_TRUE(environment_set(Variable::kSecretFile, secret != nullptr ? secret->path() : "").is_ok());
+  EndpointConfig config = loopback_config();
+  config.same_host = same_host;
+  auto made = make_endpoint(config);
+  EXPECT_TRUE(environment_set(Variable::kSecretFile, "").is_ok());
+  return made;
+}
+
+class EndpointSecret : public ::testing::Test {
+ protected:
+  /// The client's error after the server has refused it. The server has logged a line with `said`.
+  static Status refusal(Endpoint& server, Endpoint& client, const std::string& said) {
+    allow_log("bootstrap: dropped");
+    EXPECT_TRUE(server.start_accepting().is_ok());
+    const Status status = client.connect("127.0.0.1", 0, port_of(server), kCallTime).status();
+    EXPECT_TRUE(wait_until([&] { return logged(said); })) << said;
+    EXPECT_TRUE(server.stats().connections.empty());
+    return status;
+  }
+
+  const SecretFile secret_{"one secret, which both ends of it have\n"}, other_{"another secret, which only one end has"};
+};
+
+TEST_F(EndpointSecret, TwoThatHaveItWriteReadSendAndNotify) {
+  for (const bool same_host : {false, true}) {
+    const auto a = endpoint_with(&secret_, same_host), b = endpoint_with(&secret_, same_host);
+    const auto [at_a, at_b] = connect_pair(*a, *b);
+    constexpr size_t kBytes = 3'000'000;
+    EXPECT_TRUE(moves(*a, at_a, *b, at_b, kBytes));
+    EXPECT_TRUE(moves(*b, at_b, *a, at_a, 8));
+    Memory here(*a, kBytes), there(*b, kBytes);
+    here.fill(3);
+    const RemoteSlot slot = b->advertise(there.whole()).value();
+    const auto written = a->write_async(at_a, here.whole(), {slot});
+    ASSERT_TRUE(written.is_ok() && a->wait(*written).is_ok());
+    EXPECT_EQ(here.bytes(), there.bytes());
+    there.fill(4);
+    const auto read = a->read_async(at_a, here.whole(), {slot});
+    ASSERT_TRUE(read.is_ok() && a->wait(*read).is_ok());
+    EXPECT_EQ(here.bytes(), there.bytes());
+    const std::string text(1u << 20, 't');  // many records of TLS
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(a->notify(at_a, {.name = "long", .msg = text}).is_ok());
+    size_t come = 0;
+    EXPECT_TRUE(wait_until([&] {
+      for (const NotifyMsg& message : b->get_notifs()) come += message.msg == text ? 1 : 0;
+      return come == 3;
+    }));
+  }
+}
+
+TEST_F(EndpointSecret, ItIsReadWhenTheEndpointIsMade) {
+  const SecretFile open_to_all("one secret, which both ends of it have", 0644);
+  ASSERT_TRUE(environment_set(Variable::kSecretFile, open_to_all.path()).is_ok());
+  const Status status = Endpoint::create(loopback_config()).status();
+  EXPECT_TRUE(environment_set(Variable::kSecretFile, "").is_ok());
+  EXPECT_EQ(status.code(), Code::kBadConfig);
+  EXPECT_NE(status.detail().find("group or others"), std::string::npos) << status.to_string();
+}
+
+TEST_F(EndpointSecret, AClientWithoutItIsRefusedAndToldWhy) {
+  const auto server = endpoint_with(&secret_), client = endpoint_with(nullptr);
+  const std::string why = "UCCL_TCPX_SECRET_FILE is set at the server and not at the client";
+  const Status status = refusal(*server, *client, why);
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.detail().find(why), std::string::npos) << status.to_string();
+}
+
+TEST_F(EndpointSecret, AClientThatHasItDoesNotGoOnWithAServerWithout) {
+  const auto server = endpoint_with(nullptr), client = endpoint_with(&secret_);
+  const std::string why = "UCCL_TCPX_SECRET_FILE is set at the client and not at the server";
+  const Status status = refusal(*server, *client, why);
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.detail().find(why), std::string::npos) << status.to_string();
+}
+
+TEST_F(EndpointSecret, AnotherSecretIsRefusedAtBothEnds) {
+  const auto server = endpoint_with(&secret_), client = endpoint_with(&other_);
+  const Status status = refusal(*server, *client, "the secrets differ");
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_NE(status.detail().find("the secrets differ"), std::string::npos) << status.to_string();
+}
+
+// One in between that answers in clear, as a server without a secret would, gets not even the client's hello.
+TEST_F(EndpointSecret, ClearWordsConnectNobody) {
+  const UniqueFd listener = listen_tcp(SocketAddress::loopback(0), 4).value();
+  const auto client = endpoint_with(&secret_);
+  auto connected = std::async(std::launch::async, [&] {
+    return client->connect("127.0.0.1", 0, local_address(listener.get())->port(), kCallTime).status();
+  });
+  UniqueFd peer;
+  ASSERT_TRUE(wait_until([&] { return static_cast<bool>(peer = accept_tcp(listener.get())); }));
+  ASSERT_TRUE(send_all(peer.get(), encode_frame(encode_hello("downgrade")), Deadline::after(kTestDeadline)).is_ok());
+  EXPECT_EQ(connected.get().code(), Code::kUnsupported);
+  std::vector<std::byte> heard(1u << 16);
+  const ssize_t n = ::recv(peer.get(), heard.data(), heard.size(), MSG_DONTWAIT);
+  EXPECT_TRUE(n <= 0 || heard[0] == std::byte{0x16}) << "said in clear";
+}
+
+// Some say nothing, some the beginning of a handshake, some what they like.
+TEST_F(EndpointSecret, StrangersKeepNoGoodClientOut) {
+  allow_log("bootstrap: dropped");
+  const auto server = endpoint_with(&secret_), client = endpoint_with(&secret_);
+  ASSERT_TRUE(server->start_accepting().is_ok());
+  std::vector<UniqueFd> strangers;
+  const std::string beginnings[] = {"", std::string("\x16\x03\x01\x02", 4), "GET / HTTP/1.1\r\n\r\n", "tcpx",
+                                    std::string("\x16\x03\x01\x00\x05garbage", 12)};
+  for (size_t i = 0; i < 300; ++i) {
+    auto fd = connect_tcp(SocketAddress::loopback(port_of(*server)), Deadline::after(kTestDeadline));
+    ASSERT_TRUE(fd.is_ok()) << fd.status().to_string();
+    const std::string& words = beginnings[i % std::size(beginnings)];
+    (void)::send(fd->get(), words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    strangers.push_back(std::move(*fd));
+  }
+  const auto conn = client->connect("127.0.0.1", 0, port_of(*server), kCallTime);
+  ASSERT_TRUE(conn.is_ok()) << conn.status().to_string();
+  EXPECT_TRUE(wait_until([&] { return server->stats().connections.size() == 1; }));
+}
+
+}  // namespace
+}  // namespace tcpx::testing
