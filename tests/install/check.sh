@@ -104,7 +104,7 @@ case $step in
     list=$prefix/share/doc/tcpx/tcpx.cdx.json
     sed -n 's/^      "name": "\(.*\)",/\1/p' "$list" | tail -n +2 | sort >"$folder/listed"
     sed -n '/^## Libraries/,/^## Tools/s/^| \([^|]*\) | [^|]* | \([^|]*\) |.*/\1|\2/p' "$SOURCE/docs/dependencies.md" |
-      awk -F'|' -v cuda="$CUDA" '$1 == "library" || $2 ~ /^(tests|the Python package|`bench)/ { next }
+      awk -F'|' -v cuda="$CUDA" '$1 == "library" || $2 ~ /^(tests|nothing|the Python package|`bench)/ { next }
         cuda != "ON" && $2 ~ /nvcc/ { next } { sub(", libgcc", "", $1); print $1 }' | sort >"$folder/documented"
     [[ -s $folder/listed ]] || fail "$list names nothing"
     diff "$folder/documented" "$folder/listed" || fail "the list and docs/dependencies.md differ"

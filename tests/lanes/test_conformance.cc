@@ -252,7 +252,7 @@ TEST_P(LaneConformance, WantOfMemoryAtEachPlace) {
 TEST_P(LaneConformance, AGoForAWayThatWasNotOffered) {
   TwoEnds ends(GetParam());
   const auto job = ends.job(ends.sender, {{0, 10}}, 1, false), two = ends.job(ends.sender, {{0, 10}, {20, 10}}, 1, false);
-  const Offer offer = ends.sender.lanes->offer(job->ranges, job->bytes).value();
+  const Offer offer = ends.offer_of(*job).value();
   const auto objection = [&](const Job& to, GoFrame go) { return Lanes::objection_to(go, to.ranges, offer.ways); };
   EXPECT_TRUE(objection(*job, {.packing = Packing::kWhole}).empty()) << "the network is always there";
   EXPECT_FALSE(objection(*two, {.packing = Packing::kWhole}).empty()) << "a vector as a whole";

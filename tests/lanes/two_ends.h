@@ -9,6 +9,7 @@
 #include <memory>
 #include <ostream>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -125,11 +126,15 @@ class TwoEnds {
   std::unique_ptr<Job> job(End& end, const Parts& parts, uint64_t number, bool of_peer) {
     return job_on(hold(registry_, end.region, end.memory.data(), parts), number, of_peer);
   }
+  Result<Offer> offer_of(const Job& sent) {
+    while (!sender.lanes->is_ready_to_offer(sent.ranges, preferred_packing(sent.ranges, sent.bytes))) std::this_thread::yield();
+    return sender.lanes->offer(sent.ranges, sent.bytes);
+  }
   /// The sender offers, the receiver takes and, sooner or later, says Go. The one who takes has been asked by the peer.
   /// @return the error of the end that could not
   Status begin(const Parts& from, const Parts& to, uint64_t number) {
     auto sent = job(sender, from, number, false), received = job(receiver, to, number, true);
-    TCPX_ASSIGN_OR_RETURN(const Offer offer, sender.lanes->offer(sent->ranges, sent->bytes));
+    TCPX_ASSIGN_OR_RETURN(const Offer offer, offer_of(*sent));
     Packing over_network = offer.packing;
     if (over_network == Packing::kRanges && lengths(from) != lengths(to)) over_network = Packing::kPacked;
     sender.offered.emplace(number, std::pair(std::move(sent), offer.ways));
