@@ -2,8 +2,8 @@
 // the process (cudaIpcCloseMemHandle and cudaHostUnregister: 2.7 s behind a kernel of 2.7 s, on an H100). On the progress thread,
 // all connections and their deadlines would wait, too.
 //
-// Memory is mapped, pinned, allocated and shared on another thread: a kernel for which an unmapping waits may itself wait for a transfer that
-// needs the mapping.
+// Memory is mapped, pinned, allocated and shared on another thread: a kernel for which an unmapping waits may itself wait for a
+// transfer that needs the mapping.
 #pragma once
 
 #include <atomic>

@@ -29,7 +29,7 @@ class TlsSession;
 
 enum class TlsRole { kClient, kServer };
 
-/// What the sessions of one endpoint share. Any thread.
+/// Shared by the sessions of one endpoint. Any thread.
 class TlsContext {
  public:
   /// A key encrypts at most so many records (RFC 8446, 5.5, allows 24 million).

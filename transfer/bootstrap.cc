@@ -98,7 +98,7 @@ Status one_has_no_secret(const char* has, const char* has_not) {
                 concat("UCCL_TCPX_SECRET_FILE is set at the ", has, " and not at the ", has_not, ": set it at both or neither"));
 }
 
-// What a server says in clear to a client that waits for TLS: why it does not serve it.
+// Reads why a server that answers in clear does not serve a client that waits for TLS.
 Status read_refusal(int fd, Deadline deadline, const std::atomic<bool>* stop) {
   FrameAssembler assembler;
   for (;;) {

@@ -104,7 +104,7 @@ class PullLane final : public Lane {
     uint64_t share = 0;
     std::shared_ptr<std::atomic<bool>> gone;
   };
-  /// How far the segments of a job have been found.
+  /// Position up to which the segments of a job have been found.
   struct Place {
     size_t range = 0, source = 0, mapping = 0;
     uint64_t in_range = 0, in_source = 0;
