@@ -14,6 +14,7 @@
 #include "base/own_thread.h"
 #include "base/read_process.h"
 #include "base/socket_io.h"
+#include "base/spin_time.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -143,6 +144,14 @@ struct HostCopier::Crew : std::enable_shared_from_this<HostCopier::Crew> {
   bool take(Worker& worker, TimePoint poll_until) TCPX_EXCLUDES(mutex);
   void end_slice(Worker& worker, bool took) TCPX_EXCLUDES(mutex);
   void replace(Worker& worker) TCPX_REQUIRES(mutex);
+  void add(const std::shared_ptr<HostCopy>& copy) TCPX_REQUIRES(mutex) {
+    copies.push_back(copy);
+    has_copies.store(true, std::memory_order_relaxed);
+  }
+  void remove(const std::shared_ptr<HostCopy>& copy) TCPX_REQUIRES(mutex) {
+    std::erase(copies, copy);
+    has_copies.store(!copies.empty(), std::memory_order_relaxed);
+  }
   size_t working() const TCPX_REQUIRES(mutex) {
     return static_cast<size_t>(std::count_if(workers.begin(), workers.end(), [](const auto& one) { return !one->replaced; }));
   }
@@ -207,10 +216,7 @@ std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopyS
     const MutexLock lock(crew_->mutex);
     if (crew_->working() < crew_->wanted) crew_->start_threads();
     has_threads = crew_->working() > 0;
-    if (has_threads) {
-      crew_->copies.push_back(copy);
-      crew_->has_copies.store(true, std::memory_order_relaxed);
-    }
+    if (has_threads) crew_->add(copy);
   }
   if (has_threads) {
     crew_->changed.notify_all();
@@ -242,7 +248,7 @@ void HostCopier::Crew::replace(Worker& worker) {
   worker.thread.detach();
   if (worker.copy == nullptr) return;
   worker.copy->hanging_.fetch_add(1, std::memory_order_relaxed);
-  std::erase(copies, worker.copy);
+  remove(worker.copy);
 }
 
 // Starts as many threads as possible. When there are none, `start` copies by itself.
@@ -281,11 +287,9 @@ void HostCopier::Crew::end_slice(Worker& worker, bool took) {
   const MutexLock lock(mutex);
   const auto copy = std::exchange(worker.copy, nullptr);
   if (!took) {
-    std::erase(copies, copy);
-    has_copies.store(!copies.empty(), std::memory_order_relaxed);
+    remove(copy);
   } else if (worker.replaced && copy->hanging_.fetch_sub(1, std::memory_order_relaxed) == 1 && !ending) {
-    copies.push_back(copy);  // it goes on
-    has_copies.store(true, std::memory_order_relaxed);
+    add(copy);  // it goes on
     changed.notify_all();
   }
 }

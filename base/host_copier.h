@@ -22,7 +22,6 @@
 #include "base/mutex.h"
 #include "base/pagemap.h"
 #include "base/segment_copier.h"
-#include "base/spin_time.h"
 #include "tcpx/status.h"
 
 namespace tcpx {

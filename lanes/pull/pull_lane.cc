@@ -52,14 +52,9 @@ bool PullLane::take(std::span<const HeldRange> to, std::span<const std::byte> wo
   const Region& region = to.front().region();
   const bool on_gpu = !is_of_host(region, parts_.memory);
   if (region.access.copier != nullptr) return false;
-  uint64_t last = UINT64_MAX;  // share of the source before
   const Mapping* known = nullptr;
   for (size_t i = 0; i < from.size(); ++i) {
-    const WireSource source = from[i];
-    // For host memory the answer is the same at every address.
-    if (source.share == last && source.share == kHostMemory) continue;
-    if (!reaches(source, on_gpu, known)) return false;
-    last = source.share;
+    if (!reaches(from[i], on_gpu, known)) return false;
   }
   return true;
 }

@@ -12,11 +12,8 @@ namespace {
 
 constexpr const char* kShare = "share GPU memory";
 
-uintptr_t begin_of(const Region& region) {
-  return reinterpret_cast<uintptr_t>(region.data);
-}
 uintptr_t end_of(const Region& region) {
-  return begin_of(region) + region.bytes;
+  return reinterpret_cast<uintptr_t>(region.data) + region.bytes;
 }
 
 }  // namespace
@@ -75,7 +72,7 @@ Status Sources::on_unshared(const LaneFrame& frame) {
 
 bool Sources::is_ready(const Region& region) {
   Known& known = regions_[static_cast<uint64_t>(region.id)];
-  while (!known.refused && (known.stretches.empty() || known.stretches.back().end < end_of(region))) {
+  while (!known.refused && known.end(region) < end_of(region)) {
     if (known.batch != nullptr && !known.batch->done.load(std::memory_order_acquire)) return false;
     Status status;
     if (known.batch != nullptr) {
@@ -89,7 +86,7 @@ bool Sources::is_ready(const Region& region) {
       known = {};
       known.refused = true;
       log(LogLevel::kInfo, status.to_string(), ": a peer on the same host does not copy this memory by itself");
-    } else if (!known.refused && (known.stretches.empty() || known.stretches.back().end < end_of(region))) {
+    } else if (!known.refused && known.end(region) < end_of(region)) {
       ask(region, known);
     }
   }
@@ -104,7 +101,7 @@ Status Sources::look_at(const Region& region, Known& known) const {
     if (!peer_.is_read || !can_be_read(region.data, region.bytes)) {
       known.refused = true;
     } else {
-      known.stretches = {{.share = kHostMemory, .begin = begin_of(region), .end = end_of(region)}};
+      known.stretches = {{.share = kHostMemory, .begin = known.end(region), .end = end_of(region)}};
     }
     return Status::ok();
   }
@@ -119,11 +116,10 @@ Status Sources::look_at(const Region& region, Known& known) const {
 // time, because each may have a descriptor until the peer has been told.
 void Sources::ask(const Region& region, Known& known) {
   constexpr size_t kAtATime = 16;
-  const uintptr_t begin = known.stretches.empty() ? begin_of(region) : known.stretches.back().end;
   known.passed = 0;
   known.batch = std::make_shared<Batch>();
   known.batch->shares.reserve(kAtATime);
-  unmapper_.begin([batch = known.batch, &memory = memory_, begin, end = end_of(region)] {
+  unmapper_.begin([batch = known.batch, &memory = memory_, begin = known.end(region), end = end_of(region)] {
     Batch& all = *batch;
     try {
       for (uintptr_t at = begin; at < end && all.shares.size() < kAtATime; at = all.shares.back().end()) {
@@ -151,8 +147,7 @@ Status Sources::pass(const Region& region, Known& known) {
   Batch& batch = *known.batch;
   for (; known.passed < batch.shares.size(); ++known.passed) {
     TCPX_ASSIGN_OR_RETURN(const Stretch shared, share(batch.shares[known.passed]));
-    const uintptr_t at = known.stretches.empty() ? begin_of(region) : known.stretches.back().end;
-    known.stretches.push_back({.share = shared.share, .begin = at, .end = std::min(shared.end, end_of(region))});
+    known.stretches.push_back({.share = shared.share, .begin = known.end(region), .end = std::min(shared.end, end_of(region))});
   }
   Status status = batch.status;
   known.batch = nullptr;

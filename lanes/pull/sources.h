@@ -89,6 +89,9 @@ class Sources {
     std::shared_ptr<Batch> batch;    // of the part behind them
     size_t passed = 0;               // of the batch
     bool refused = false;            // the peer cannot read all of the region
+    uintptr_t end(const Region& region) const {
+      return stretches.empty() ? reinterpret_cast<uintptr_t>(region.data) : stretches.back().end;
+    }
   };
   struct Share {
     uint64_t number = 0;

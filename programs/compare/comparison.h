@@ -17,7 +17,7 @@
 
 namespace tcpx {
 
-inline constexpr unsigned kManyCores = 16;  ///< from so many on, several channels are worth their threads
+inline constexpr unsigned kManyCores = 16;  ///< from so many on, the pipeline is measured with several channels, too
 
 inline constexpr uint64_t kRawWriteBytes = 512 << 10;  ///< of a call of raw TCP
 

@@ -9,7 +9,6 @@
 #include <memory>
 #include <ostream>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
 #include "tests/support/stream_pair.h"
+#include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 
@@ -127,7 +127,8 @@ class TwoEnds {
     return job_on(hold(registry_, end.region, end.memory.data(), parts), number, of_peer);
   }
   Result<Offer> offer_of(const Job& sent) {
-    while (!sender.lanes->is_ready_to_offer(sent.ranges, preferred_packing(sent.ranges, sent.bytes))) std::this_thread::yield();
+    EXPECT_TRUE(
+        wait_until([&] { return sender.lanes->is_ready_to_offer(sent.ranges, preferred_packing(sent.ranges, sent.bytes)); }));
     return sender.lanes->offer(sent.ranges, sent.bytes);
   }
   /// The sender offers, the receiver takes and, sooner or later, says Go. The one who takes has been asked by the peer.

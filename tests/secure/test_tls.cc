@@ -233,25 +233,19 @@ TEST_F(Tls, ATruncatedHandshakeIsNoneAtEveryByte) {
     ASSERT_EQ(step.status().code(), Code::kPeerGone) << size;
     ASSERT_EQ(step.status().domain(), size == 0 ? Domain::kNone : Domain::kErrno) << size;
   }
-  for (size_t size = 0;; ++size) {
-    Pair ends(*context_, *context_);
-    Bytes answer = ends.server.go_on(ends.client.go_on());
-    if (size == answer.size()) break;
-    answer.resize(size);
-    ends.client.go_on(answer);
-    ASSERT_FALSE(ends.client.session->is_established()) << size;
-    ends.client.sockets.b.reset();
-    ASSERT_EQ(ends.client.session->handshake().status().code(), Code::kPeerGone) << size;
-  }
-  for (size_t size = 0;; ++size) {
-    Pair ends(*context_, *context_);
-    Bytes finished = ends.client.go_on(ends.server.go_on(ends.client.go_on()));
-    if (size == finished.size()) break;
-    finished.resize(size);
-    ends.server.go_on(finished);
-    ASSERT_FALSE(ends.server.session->is_established()) << size;
-    ends.server.sockets.b.reset();
-    ASSERT_EQ(ends.server.session->handshake().status().code(), Code::kPeerGone) << size;
+  for (const bool of_client : {false, true}) {
+    for (size_t size = 0;; ++size) {
+      Pair ends(*context_, *context_);
+      Bytes last = ends.server.go_on(ends.client.go_on());
+      if (of_client) last = ends.client.go_on(last);
+      if (size == last.size()) break;
+      last.resize(size);
+      auto& hearer = of_client ? ends.server : ends.client;
+      hearer.go_on(last);
+      ASSERT_FALSE(hearer.session->is_established()) << of_client << size;
+      hearer.sockets.b.reset();
+      ASSERT_EQ(hearer.session->handshake().status().code(), Code::kPeerGone) << of_client << size;
+    }
   }
 }
 
