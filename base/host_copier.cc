@@ -45,19 +45,22 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
 
 }  // namespace
 
-HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang)
-    : process_(process), pages_(std::move(pages)), may_hang_(may_hang) {
+HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang,
+                   std::shared_ptr<const ByteSumKey> key)
+    : process_(process), pages_(std::move(pages)), may_hang_(may_hang), key_(std::move(key)) {
   size_t bytes = HostCopier::kSliceBytes;  // bytes in the last slice; full at first, so that the first segment begins a slice
   for (const CopySegment& segment : segments) {
     for (size_t at = 0; at < segment.bytes;) {
       if (bytes >= HostCopier::kSliceBytes || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
         slices_.push_back(pieces_.size());
+        if (key_ != nullptr) places_.push_back(bytes_);
         bytes = 0;
       }
       const size_t part = std::min(segment.bytes - at, HostCopier::kSliceBytes - bytes);
-      pieces_.push_back({segment.to + at, segment.from + at, part});
+      pieces_.push_back({key_ != nullptr ? nullptr : segment.to + at, segment.from + at, part});
       at += part;
       bytes += part;
+      bytes_ += part;
     }
   }
   slices_left_ = slices_.size();
@@ -69,6 +72,7 @@ Status HostCopy::status() const {
   if (error == ESRCH) return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
   if (error == 0 && slices_left_.load(std::memory_order_acquire) == 0) return Status::ok();
   if (error == 0 || error == ECANCELED) return Status(Code::kCancelled, "copy from the peer's memory", "given up");
+  if (key_ != nullptr) return system_error("add up memory", error);
   if (process_ == HostCopier::kThisProcess) return system_error("copy through shared memory", error);
   return Status(Code::kSystem, "copy from the peer's memory", "process_vm_readv", Domain::kErrno, error);
 }
@@ -86,8 +90,12 @@ bool HostCopy::denied() const {
 bool HostCopy::copy_next(std::vector<std::byte>* apart) {
   const size_t slice = next_slice_.fetch_add(1, std::memory_order_relaxed);
   if (slice + 1 >= slices_.size()) return false;
-  const int error =
-      stopped() ? ECANCELED : copy(std::span(pieces_).subspan(slices_[slice], slices_[slice + 1] - slices_[slice]), apart);
+  int error = ECANCELED;
+  if (key_ != nullptr) {
+    error = add_up(slice);
+  } else if (!stopped()) {
+    error = copy(std::span(pieces_).subspan(slices_[slice], slices_[slice + 1] - slices_[slice]), apart);
+  }
   if (int none = 0; error != 0) {
     (void)error_.compare_exchange_strong(none, error, std::memory_order_relaxed);
     stop();  // the rest is useless
@@ -119,12 +127,39 @@ int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const Copy
   return write(HostCopier::kThisProcess, std::span(out).first(segments.size()));
 }
 
-// Writes nothing when the copy has been stopped before. Otherwise the copy is not done until this has returned.
-int HostCopy::write(pid_t from, std::span<const CopySegment> segments) {
+// @return false: the copy has been stopped before. Else it is not done until `writers_` has been decremented.
+bool HostCopy::begin_access() {
   uint32_t writers = writers_.load(std::memory_order_relaxed);
   do {
-    if ((writers & kStopped) != 0) return ECANCELED;
+    if ((writers & kStopped) != 0) return false;
   } while (!writers_.compare_exchange_weak(writers, writers + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+  return true;
+}
+
+// Sums a slice by way of a buffer that stays in the first cache, because only a copy can be guarded. @return errno
+int HostCopy::add_up(size_t slice) {
+  std::array<std::byte, 16384> room;
+  if (!begin_access()) return ECANCELED;
+  ByteSumPart part(*key_, places_[slice]);
+  int error = 0;
+  for (size_t i = slices_[slice]; error == 0 && i < slices_[slice + 1]; ++i) {
+    for (size_t at = 0; error == 0 && at < pieces_[i].bytes;) {
+      const size_t bytes = std::min(room.size(), pieces_[i].bytes - at);
+      error = guarded_copy(room.data(), pieces_[i].from + at, bytes);
+      part.add(std::span(room).first(bytes));
+      at += bytes;
+    }
+  }
+  const uint64_t value = part.value(bytes_);
+  uint64_t sum = sum_.load(std::memory_order_relaxed);
+  while (!sum_.compare_exchange_weak(sum, ByteSumKey::add(sum, value), std::memory_order_relaxed)) {
+  }
+  writers_.fetch_sub(1, std::memory_order_acq_rel);
+  return error;
+}
+
+int HostCopy::write(pid_t from, std::span<const CopySegment> segments) {
+  if (!begin_access()) return ECANCELED;
   const int error = read_memory(from, segments);
   writers_.fetch_sub(1, std::memory_order_acq_rel);
   return error;
@@ -203,14 +238,25 @@ std::shared_ptr<const Pagemap> HostCopier::own_pages() {
 
 std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments,
                                             std::shared_ptr<const Pagemap> pages, MayHang may_hang) {
-  const auto own = own_pages();
-  if (process == kThisProcess || process == ::getpid()) pages = own;
-  const std::shared_ptr<HostCopy> copy(new HostCopy(process, segments, pages, may_hang));
-  size_t bytes = 0;
-  for (const CopySegment& segment : segments) bytes += segment.bytes;
-  const bool at_once = bytes <= kAtOnceBytes &&
-                       (may_hang == MayHang::kTargets || (pages != nullptr && pages->has_sources(segments))) &&
-                       (may_hang == MayHang::kSources || (own != nullptr && own->has_targets(segments)));
+  if (process == kThisProcess || process == ::getpid()) pages = own_pages();
+  return begin(std::shared_ptr<HostCopy>(new HostCopy(process, segments, std::move(pages), may_hang, nullptr)), segments);
+}
+
+std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
+  return begin(std::shared_ptr<HostCopy>(
+                   new HostCopy(kThisProcess, segments, own_pages(), MayHang::kSources, std::move(key))),
+               segments);
+}
+
+std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments) {
+  const MayHang may_hang = copy->may_hang_;
+  const auto has_targets = [&] {
+    const auto own = own_pages();
+    return own != nullptr && own->has_targets(segments);
+  };
+  const bool at_once = copy->bytes_ <= kAtOnceBytes &&
+                       (may_hang == MayHang::kTargets || (copy->pages_ != nullptr && copy->pages_->has_sources(segments))) &&
+                       (may_hang == MayHang::kSources || has_targets());
   bool has_threads = false;
   if (!at_once) {
     const MutexLock lock(crew_->mutex);

@@ -7,6 +7,8 @@
 // only memory that is present (base/pagemap.h), and leaves the rest to threads. A thread that hangs is replaced, and may outlive
 // the copier. Such a thread first copies what may hang into memory of its own, then checks whether the copy has been stopped
 // meanwhile. Thus a copy that has been given up writes nothing, whenever the memory answers.
+//
+// The same threads compute checksums (base/byte_sum.h): that reads memory of this process, with the same care.
 #pragma once
 
 #include <sys/types.h>
@@ -18,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "base/byte_sum.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/pagemap.h"
@@ -46,6 +49,8 @@ class HostCopy {
   void stop() { writers_.fetch_or(kStopped, std::memory_order_acq_rel); }
   /// Stops the copy and makes it done at once. When writing hangs, something may still be written later.
   void abandon() { writers_.fetch_or(kStopped | kAbandoned, std::memory_order_acq_rel); }
+  /// The checksum, of one that is done well.
+  uint64_t sum() const { return sum_.load(std::memory_order_relaxed); }
   /// True when a thread has taken so long for one slice that it was replaced.
   bool hangs() const { return hanging_.load(std::memory_order_relaxed) != 0; }
 
@@ -53,22 +58,29 @@ class HostCopy {
   friend class HostCopier;
   static constexpr uint32_t kStopped = uint32_t{1} << 31, kAbandoned = uint32_t{1} << 30;
 
-  HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang);
+  HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang,
+           std::shared_ptr<const ByteSumKey> key);
   bool stopped() const { return (writers_.load(std::memory_order_relaxed) & kStopped) != 0; }
   bool copy_next(std::vector<std::byte>* apart);
   int copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart);
+  int add_up(size_t slice);
+  bool begin_access();
   int copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments);
   int write(pid_t from, std::span<const CopySegment> segments);
 
   const pid_t process_;
   const std::shared_ptr<const Pagemap> pages_;  // of the sources
   const MayHang may_hang_;
+  const std::shared_ptr<const ByteSumKey> key_;  // of a checksum; null: a copy
+  uint64_t bytes_ = 0;
   std::vector<CopySegment> pieces_;
-  std::vector<size_t> slices_;  // index in `pieces_` where each slice begins, then the end
+  std::vector<size_t> slices_;    // index in `pieces_` where each slice begins, then the end
+  std::vector<uint64_t> places_;  // of a checksum: position of each slice's first byte
   std::atomic<size_t> next_slice_{0}, slices_left_{0};
-  std::atomic<uint32_t> writers_{0};  // number of slices being written, and the bits kStopped and kAbandoned
+  std::atomic<uint32_t> writers_{0};  // number of slices being written or summed, and the bits kStopped and kAbandoned
   std::atomic<uint32_t> hanging_{0};  // number of threads that hang
   std::atomic<int> error_{0};         // the first errno
+  std::atomic<uint64_t> sum_{0};
 };
 
 /// Any thread.
@@ -100,6 +112,8 @@ class HostCopier {
   /// @param pages the other process's page map; null: it is not known which of its pages are present
   std::shared_ptr<HostCopy> start(pid_t process, std::span<const CopySegment> segments,
                                   std::shared_ptr<const Pagemap> pages = nullptr, MayHang may_hang = MayHang::kBoth);
+  /// Starts the checksum of the `from` of all segments, one behind the other; `to` is not looked at. Otherwise as `start`.
+  std::shared_ptr<HostCopy> start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments);
   /// Replaces threads that hang. Call it repeatedly while a copy is not done.
   void relieve();
 
@@ -108,6 +122,7 @@ class HostCopier {
   struct Worker;
   static void run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker);
   std::shared_ptr<const Pagemap> own_pages();
+  std::shared_ptr<HostCopy> begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments);
 
   // Shared with the threads, because a thread that hangs may outlive this object.
   const std::shared_ptr<Crew> crew_;

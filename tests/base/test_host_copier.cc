@@ -352,6 +352,53 @@ TEST(HangingCopies, AreLeftBehindWithABoundedNumberOfThreads) {
   EXPECT_EQ(threads(), before) << "they end once the memory answers";
 }
 
+TEST(HostSums, OfManySegmentsAreThatOfTheStringTheyMake) {
+  const auto key = std::make_shared<const ByteSumKey>(11);
+  HostCopier copier(3);
+  for (const size_t size : {size_t{1}, size_t{4097}, HostCopier::kAtOnceBytes + 1, 3 * HostCopier::kSliceBytes + 7}) {
+    const Bytes from = random_bytes(size);
+    ByteSumPart whole(*key, 0);
+    whole.add(from);
+    std::vector<CopySegment> segments;
+    std::mt19937 random(7);
+    for (size_t at = 0; at < size;) {
+      const size_t length = std::min<size_t>(random() % 30000, size - at);
+      segments.push_back({nullptr, from.data() + at, length});
+      at += length;
+    }
+    const auto sum = copier.start_sum(key, segments);
+    ASSERT_TRUE(end_of(sum).is_ok()) << size;
+    EXPECT_EQ(sum->sum(), whole.value(size)) << size;
+  }
+}
+
+TEST(HostSums, OfMemoryThatIsNotThereFail) {
+  const size_t size = size_t{1} << 20;
+  void* const gone = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(gone, MAP_FAILED);
+  HostCopier copier(2);
+  const CopySegment all{nullptr, static_cast<std::byte*>(gone), size};
+  const Status status = end_of(copier.start_sum(std::make_shared<const ByteSumKey>(1), std::span(&all, 1)));
+  EXPECT_EQ(status.code(), Code::kSystem) << status.to_string();
+  EXPECT_EQ(status.native(), EFAULT);
+  munmap(gone, size);
+}
+
+TEST(HangingCopies, SumsHangAlikeAndCanBeLeftBehind) {
+  testing::HangingMemory memory(kHangingBytes);
+  TCPX_NEEDS_HANGING(memory);
+  const CopySegment segment{nullptr, memory.data(), kHangingBytes};
+  HostCopier copier(2);
+  const auto sum = copier.start_sum(std::make_shared<const ByteSumKey>(1), std::span(&segment, 1));
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  for (; !sum->hangs() && !deadline.expired(); std::this_thread::yield()) copier.relieve();
+  EXPECT_TRUE(sum->hangs());
+  sum->abandon();
+  EXPECT_TRUE(sum->done());
+  EXPECT_EQ(sum->status().code(), Code::kCancelled);
+  memory.release();
+}
+
 TEST(HostCopies, ItsEndWaitsForTheCopies) {
   const Bytes from = random_bytes(size_t{16} << 20);
   Bytes to(from.size());
