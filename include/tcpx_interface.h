@@ -60,6 +60,7 @@ extern "C" {
 #define TCPX_E_MISMATCH (-12)        /* bytes differ from what they must be */
 #define TCPX_E_INTERNAL (-13)        /* a defect of this library, or no memory */
 #define TCPX_E_CANCELLED (-14)       /* given up by the caller, here or at the other end */
+#define TCPX_E_CORRUPT (-15)         /* bytes arrived other than they were sent */
 
 /* One network device. Strings stay valid until the process ends. */
 struct tcpx_net_properties {

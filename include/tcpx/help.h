@@ -86,6 +86,8 @@ constexpr std::string_view sentence_of(Code code) {
       return "An exception that nobody expected reached the edge of the library; this is a defect of ours.";
     case Code::kCancelled:
       return "The operation was given up by a caller, here or at the other end.";
+    case Code::kCorrupt:
+      return "The bytes that arrived are not those that were sent: their checksums differ.";
   }
   return "A code that this version does not know.";
 }

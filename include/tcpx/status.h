@@ -31,11 +31,12 @@ enum class Code : int32_t {
   kCuda = 9,             ///< a CUDA call failed; native code is a cudaError_t
   kSystem = 10,          ///< a system call failed; native code is an errno
   kExhausted = 11,       ///< a queue, pool or window is full, or this machine is out of descriptors, memory or ports
-  kMismatch = 12,        ///< bytes differ from what they must be
+  kMismatch = 12,        ///< two things differ that must be equal: sizes, settings
   kInternal = 13,        ///< an exception reached a boundary: a defect of ours
   kCancelled = 14,       ///< given up by the caller, here or at the other end
+  kCorrupt = 15,         ///< bytes arrived other than they were sent, as their checksum says
 };
-inline constexpr Code kLastCode = Code::kCancelled;
+inline constexpr Code kLastCode = Code::kCorrupt;
 
 /// Owner of a native code.
 enum class Domain : int32_t { kNone, kErrno, kNccl, kCuda };
@@ -72,6 +73,8 @@ constexpr std::string_view name_of(Code code) {
       return "TCPX_E_INTERNAL";
     case Code::kCancelled:
       return "TCPX_E_CANCELLED";
+    case Code::kCorrupt:
+      return "TCPX_E_CORRUPT";
   }
   return "TCPX_E_UNKNOWN";
 }

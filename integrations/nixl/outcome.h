@@ -19,6 +19,7 @@ constexpr abi::NixlStatus nixl_code(Code code) {
     case Code::kUnsupported:
       return abi::NixlStatus::kNotSupported;
     case Code::kMismatch:
+    case Code::kCorrupt:
       return abi::NixlStatus::kMismatch;
     case Code::kPeerGone:
       return abi::NixlStatus::kRemoteDisconnect;

@@ -24,6 +24,7 @@ from .endpoint import Endpoint, Notification, Registration
 from .errors import (
     BadConfig,
     Cancelled,
+    Corrupt,
     Cuda,
     Error,
     Exhausted,
@@ -49,6 +50,7 @@ __all__ = [
     "BadConfig",
     "CURRENT",
     "Cancelled",
+    "Corrupt",
     "Connection",
     "Cuda",
     "Endpoint",

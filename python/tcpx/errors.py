@@ -141,6 +141,12 @@ class Cancelled(Error):
     code = "TCPX_E_CANCELLED"
 
 
+class Corrupt(Error):
+    """Bytes arrived other than they were sent, as their checksum says: what was written to is not to be used."""
+
+    code = "TCPX_E_CORRUPT"
+
+
 _CLASSES: dict[str, type[Error]] = {kind.code: kind for kind in Error.__subclasses__()}
 
 

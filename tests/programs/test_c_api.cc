@@ -34,6 +34,7 @@ static_assert(-TCPX_E_EXHAUSTED == static_cast<int>(Code::kExhausted));
 static_assert(-TCPX_E_MISMATCH == static_cast<int>(Code::kMismatch));
 static_assert(-TCPX_E_INTERNAL == static_cast<int>(Code::kInternal));
 static_assert(-TCPX_E_CANCELLED == static_cast<int>(Code::kCancelled));
+static_assert(-TCPX_E_CORRUPT == static_cast<int>(Code::kCorrupt));
 static_assert(TCPX_HANDLE_BYTES == kHandleBytes && TCPX_DEVICE_HANDLE_BYTES == sizeof(abi::NetDeviceHandle));
 static_assert(TCPX_PTR_HOST == static_cast<int>(MemoryType::kHost) && TCPX_PTR_CUDA == static_cast<int>(MemoryType::kCuda));
 static_assert(TCPX_PTR_DMABUF == abi::kNcclPtrDmaBuf && TCPX_NET_DEVICE_HOST == abi::kNcclNetDeviceHost &&
