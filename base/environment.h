@@ -37,6 +37,7 @@ enum class Variable {
   kLocal,
   kLocalDir,
   kSecretFile,
+  kChecksum,
   kUnpackImpl,
   kUnpackBlocks,
   kLaunchDebug,

@@ -72,6 +72,7 @@ LinkSetup ConnectionBook::link_setup(const EndpointIdentity& identity, const std
           .identity = identity,
           .same_host = parts_.config.same_host,
           .reads_peer = endpoint.reads_peers,
+          .checksums = endpoint.checksums,
           .tls = endpoint.tls.get(),
           .local_dir = endpoint.local_dir,
           .gives_way = gives_way};

@@ -7,6 +7,7 @@
 
 #include "base/memory_ops.h"
 #include "base/socket_address.h"
+#include "endpoint/link_setup.h"
 #include "net/net_plugin.h"
 #include "rx/unpacker.h"
 #include "secure/tls.h"
@@ -24,6 +25,7 @@ struct EndpointParts {
   PipelineSettings settings;
   std::vector<SocketAddress> addresses;  ///< for the metadata, in the order to try them
   std::string unused_nic;   ///< NIC that other hosts could reach although its address is not in `addresses`; may be ""
+  Checksums checksums = Checksums::kOff;
   std::unique_ptr<TlsContext> tls;  ///< with the secret of this endpoint; null: the control connections are in clear
   std::string path;         ///< how bytes travel, for people
   std::string local_dir;    ///< as in LinkSetup

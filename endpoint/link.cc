@@ -146,8 +146,12 @@ bool Link::progress_lanes() {
 bool Link::move(Lane& lane) {
   bool advanced = lane.progress(context_.now);
   if (!lane.status().is_ok() && reads()) fail(lane.status());
-  for (; Job* const job = lane.ended(); lane.drop_ended()) {
+  advanced |= context_.lanes.compare_sums(lane);
+  for (; Job* const job = context_.lanes.ended(lane); lane.drop_ended()) {
     advanced = true;
+    if (job->status.code() == Code::kCorrupt)
+      log(LogLevel::kError, "connection ", static_cast<uint64_t>(context_.id), " to ", peer_name_, ", ", path_, ": operation ",
+          job->number, job->of_peer ? " of the peer: " : ": ", job->status.to_string());
     if (job->of_peer) {
       peer_.end_moved(static_cast<PeerJob&>(*job), lane.receives());
     } else {

@@ -99,7 +99,8 @@ struct LinkContext {
         inline_bytes(parts.inline_bytes),
         eager(parts.eager),
         stream(std::move(parts.stream)),
-        lanes(std::move(parts.send), std::move(parts.recv), shared.lanes, host.get(), shared.pulls, *stream, eager),
+        lanes(std::move(parts.send), std::move(parts.recv), shared.lanes, host.get(), shared.pulls, *stream, eager,
+              parts.sum_key),
         windows(parts.peers_windows, parts.own_windows),
         notifications(shared.inbox),
         now(shared.clock.now()) {}

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/random.h"
 #include "base/text.h"
 #include "endpoint/same_host.h"
 #include "endpoint/whereabouts.h"
@@ -54,6 +55,7 @@ Status check_wishes(const EndpointIdentity& mine, const EndpointIdentity& peer) 
 }
 
 constexpr const char* kOn = "on";
+constexpr std::string_view kSettings[] = {"off", kOn, "cannot"};  // by Checksums
 
 // As each end tells the size of its own windows.
 constexpr std::string_view text_of(CreditWindows::Size windows) {
@@ -84,6 +86,8 @@ struct Host {
 
 /// Parameters from the first frame of the peer.
 struct Identities {
+  std::string checksums;
+  uint64_t sum_seed = 0;
   EndpointIdentity peer;
   CreditWindows::Size windows = CreditWindows::Size::kWhole;  // the peer's
   bool eager = false;                                         // both ends can be eager
@@ -99,7 +103,7 @@ Host this_host(const LinkSetup& setup) {
           .network = network == 0 ? "" : std::to_string(network)};
 }
 
-Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Size windows, const Host& here) {
+Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Size windows, const Host& here, uint64_t sum_seed) {
   const EndpointIdentity& mine = setup.identity;
   return {{"role", std::string(role_of(connector))},
           {"instance", std::to_string(mine.instance)},
@@ -110,6 +114,8 @@ Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Si
           {"channels", std::to_string(setup.devices.size())},
           {"windows", std::string(text_of(windows))},
           {"eager", may_be_eager(setup) ? kOn : "off"},
+          {"checksums", std::string(kSettings[static_cast<size_t>(setup.checksums)])},
+          {"sum seed", std::to_string(sum_seed)},
           {"gpu bus", mine.gpu_bus},
           {"boot id", here.boot_id},
           {"same host", here.same_host},
@@ -152,6 +158,10 @@ Result<Identities> read_identity(const Parameters& theirs, bool connector, const
     }
   }
   if (const auto found = theirs.find("eager"); found != theirs.end()) all.eager = found->second == kOn && may_be_eager(setup);
+  if (const auto found = theirs.find("checksums"); found != theirs.end()) {
+    all.checksums = found->second;
+    TCPX_RETURN_IF_ERROR(read(theirs, "sum seed", uint64_t{0}, kMaxInstance, all.sum_seed));
+  }
   if (const auto found = theirs.find("gpu bus"); found != theirs.end()) peer.gpu_bus = found->second;
   if (const auto found = theirs.find("boot id"); found != theirs.end()) all.there.boot_id = found->second;
   if (const auto found = theirs.find("same host"); found != theirs.end()) all.there.same_host = found->second;
@@ -184,12 +194,14 @@ class SettingUp {
   Status tell_identity(BootstrapChannel& channel);
   Status tell_settings(BootstrapChannel& channel, size_t channels);
   Status meet(BootstrapChannel& channel, const Host& there);
+  Status agree_on_checksums(const Identities& peer);
 
   const bool connector_;
   const LinkSetup& setup_;
   const Deadline deadline_;
   LinkParts parts_;
   Host here_;
+  uint64_t sum_seed_ = 0;
   std::optional<PipelineOpening> opening_;
 };
 
@@ -199,7 +211,8 @@ Status SettingUp::tell_identity(BootstrapChannel& channel) {
   parts_.interface = channel.interface();
   TCPX_RETURN_IF_ERROR(take_place(connector_, setup_, parts_));
   here_ = this_host(setup_);
-  return channel.send_parameters(identity_of(connector_, setup_, parts_.own_windows, here_), deadline_);
+  TCPX_ASSIGN_OR_RETURN(sum_seed_, random_id());
+  return channel.send_parameters(identity_of(connector_, setup_, parts_.own_windows, here_, sum_seed_), deadline_);
 }
 
 Status SettingUp::tell_settings(BootstrapChannel& channel, size_t channels) {
@@ -211,6 +224,19 @@ Status SettingUp::tell_settings(BootstrapChannel& channel, size_t channels) {
                                            {.send = send, .recv = recv, .receiver = setup_.receiver, .recv_first = !connector_}));
   opening_ = std::move(opening);
   return opening_->tell(channel, deadline_);
+}
+
+// The seed is the connector's. It travels as everything here does: whoever can read it could change bytes without being noticed.
+Status SettingUp::agree_on_checksums(const Identities& peer) {
+  const std::string_view mine = kSettings[static_cast<size_t>(setup_.checksums)];
+  if (mine != kOn && peer.checksums != kOn) return Status::ok();
+  if (setup_.checksums == Checksums::kCannot || (peer.checksums != kOn && peer.checksums != "off")) {
+    return Status(Code::kMismatch, kSetUp,
+                  concat("UCCL_TCPX_CHECKSUM is on at one end, and the other cannot sum its memory: \"", mine, "\" here, \"",
+                         printable(std::as_bytes(std::span(peer.checksums)), 32), "\" at the peer"));
+  }
+  parts_.sum_key = std::make_shared<const ByteSumKey>(connector_ ? sum_seed_ : peer.sum_seed);
+  return Status::ok();
 }
 
 // Both ends decide alike, because each knows what both have said.
@@ -237,6 +263,7 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   TCPX_ASSIGN_OR_RETURN(const auto identities, read_identity(theirs, connector_, setup_));
   parts_.peer = identities.peer;
   parts_.peers_windows = identities.windows;
+  TCPX_RETURN_IF_ERROR(agree_on_checksums(identities));
   if (!connector_) {
     TCPX_RETURN_IF_ERROR(tell_settings(channel, identities.channels));
   } else {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "base/byte_sum.h"
 #include "endpoint/peer_memory.h"
 #include "lanes/host_area.h"
 #include "net/net_plugin.h"
@@ -32,6 +33,9 @@ struct EndpointIdentity {
   std::string gpu_bus = {};      ///< PCI bus id of the GPU; empty: no GPU, or unknown
 };
 
+/// kOff: not unless the peer wants them. kCannot: not at all.
+enum class Checksums : uint8_t { kOff, kOn, kCannot };
+
 struct LinkSetup {
   NetPlugin& plugin;
   const ChannelDevices& devices;  ///< the end with fewer uses them repeatedly; if the plugin steers flows, both need as many
@@ -45,6 +49,7 @@ struct LinkSetup {
   bool same_host = false;    ///< a peer on this host may share memory with this end (same_host.h), if it wants to, too
   bool reads_peer = true;    ///< this end reads the memory of a peer on this host, if the kernel lets it
   std::string boot_id = {};  ///< of this host; empty: ask the kernel
+  Checksums checksums = Checksums::kOff;
   const TlsContext* tls = nullptr;  ///< for `connect_link`: the server must prove that it has the secret; null: in clear
   std::string local_dir = {};  ///< where a peer of this host but of another network namespace is met; empty: nowhere
   /// Set together with the channel's stop flag when another client is to have this one's place; may be null. The peer is then
@@ -68,6 +73,7 @@ struct LinkParts {
   std::string peer_name;  ///< address:port
   std::string local;      ///< for people: how bytes travel on one host, or why over TCP; empty if the hosts differ
   std::string interface;  ///< network interface of the control connection; may be empty
+  std::shared_ptr<const ByteSumKey> sum_key;  ///< of the checksums; null: there are none
 };
 
 /// Both ends call it, one with `connector` true. The GPU must be current. The channel's stop flag ends it early. On failure the peer

@@ -8,16 +8,19 @@
 // fails first and then its lanes; each operation ends when its lane has ended its job.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/host_copier.h"
 #include "base/memory_registry.h"
 #include "base/shared_stream.h"
 #include "lanes/host_area.h"
@@ -27,6 +30,15 @@
 #include "wire/messages.h"
 
 namespace tcpx {
+
+/// What is known of the checksum of a job (lanes/job_sums.h). Empty on a connection without checksums.
+struct JobSum {
+  std::shared_ptr<HostCopy> summing;
+  std::optional<uint64_t> own;
+  bool told = false;      ///< to the peer
+  bool waits = false;     ///< only for what the peer will tell
+  bool compared = false;  ///< or without anything to compare
+};
 
 /// The bytes of a transfer at this end, for a lane to move.
 struct Job {
@@ -43,6 +55,8 @@ struct Job {
   uint64_t bytes = 0;
   std::vector<uint64_t> unwanted;  ///< receive without `ranges`: bytes of each range of the sender; they are discarded
   Status status;                   ///< how the job ended
+  uint64_t place = 0;              ///< among the jobs of its lane: the same at both ends
+  JobSum sum;
 };
 
 /// True if the peer started the job and it uses the region.
@@ -85,6 +99,10 @@ class Lane {
   Job* ended() const { return ended_.empty() ? nullptr : ended_.front().get(); }
   /// Call only after the end of the job has been reported.
   void drop_ended() { ended_.pop_front(); }
+  /// All jobs that have ended and have not been dropped.
+  const std::deque<std::unique_ptr<Job>>& all_ended() const { return ended_; }
+  /// Jobs that have got a place so far.
+  uint64_t entered() const { return entered_; }
   /// Ends the lane early. Only the first reason counts.
   virtual void fail(const Status& reason) = 0;
   /// Stops waiting for a failed lane's copies of memory that may never answer.
@@ -122,9 +140,17 @@ class Lane {
   virtual MemoryBuffer close() { return {}; }
 
  protected:
+  /// Call for each job when both ends know which one of the lane it is.
+  void enter(Job& job) { job.place = entered_++; }
+  /// True when a job has ended whose end need not wait for the peer's checksum.
+  bool has_ended() const {
+    return std::any_of(ended_.begin(), ended_.end(), [](const auto& job) { return !job->sum.waits; });
+  }
+
   std::deque<std::unique_ptr<Job>> ended_;
 
  private:
+  uint64_t entered_ = 0;
   const Way way_;
   const bool receives_;
 };

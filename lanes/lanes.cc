@@ -23,19 +23,42 @@ std::vector<std::pair<Way, MakeLane>>& ways_on_host() {
 }
 
 Lanes::Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, const LaneParts& net, HostPeer* host,
-             const PullParts& on_host, ControlStream& stream, bool eager)
+             const PullParts& on_host, ControlStream& stream, bool eager, const std::shared_ptr<const ByteSumKey>& sum_key)
     : host_(host),
       on_host_(on_host),
       stream_(stream),
       eager_(eager),
       net_send_(std::move(send), net),
       net_recv_(std::move(recv), net) {
-  if (host == nullptr) return;
-  const LaneMaking making{*host, on_host_, stream,
-                          [this](std::unique_ptr<Job>&& job, GoFrame go) { return receive_elsewhere(std::move(job), go); }};
-  for (const auto& [way, make] : ways_on_host()) {
-    for (const bool receives : {false, true}) all_.push_back(near_.emplace_back(make(making, receives)).get());
+  if (host != nullptr) {
+    const LaneMaking making{*host, on_host_, stream,
+                            [this](std::unique_ptr<Job>&& job, GoFrame go) { return receive_elsewhere(std::move(job), go); }};
+    for (const auto& [way, make] : ways_on_host()) {
+      for (const bool receives : {false, true}) all_.push_back(near_.emplace_back(make(making, receives)).get());
+    }
   }
+  if (sum_key == nullptr) return;
+  for (Lane* const lane : all_) sums_.push_back(std::make_unique<JobSums>(*lane, sum_key, on_host_.host_copier, stream));
+}
+
+JobSums* Lanes::sums_of(const Lane& lane) const {
+  const auto found = std::find_if(sums_.begin(), sums_.end(), [&](const auto& sums) { return &sums->lane() == &lane; });
+  return found == sums_.end() ? nullptr : found->get();
+}
+
+// Beside the sending. Where the receiver copies, there is nothing beside: its Go says that it has.
+void Lanes::begin_sum(const Lane& lane, Job& job) {
+  if (JobSums* const sums = sums_of(lane)) sums->begin(job);
+}
+
+bool Lanes::compare_sums(const Lane& lane) {
+  JobSums* const sums = sums_of(lane);
+  return sums != nullptr && sums->progress();
+}
+
+Job* Lanes::ended(const Lane& lane) const {
+  const JobSums* const sums = sums_of(lane);
+  return sums == nullptr ? lane.ended() : sums->ended();
 }
 
 Lane* Lanes::find(Way way, bool receives) const {
@@ -77,6 +100,7 @@ std::string_view Lanes::objection_to(const GoFrame& go, std::span<const HeldRang
 }
 
 void Lanes::send(std::unique_ptr<Job> job, const GoFrame& go) {
+  begin_sum(*find(go.way, false), *job);
   if (go.way != Way::kNetwork) return find(go.way, false)->push(std::move(job), {}, go);
   declined_ = host_ != nullptr;
   job->packing = go.packing;
@@ -140,7 +164,10 @@ Status Lanes::receive_elsewhere(std::unique_ptr<Job>&& job, GoFrame go) {
 }
 
 Status Lanes::on(const LaneFrame& frame) {
-  if (Lane* const lane = find(frame.way, !frame.to_sender)) return lane->on(frame);
+  if (Lane* const lane = find(frame.way, !frame.to_sender)) {
+    JobSums* const sums = frame.what == JobSums::kSum ? sums_of(*lane) : nullptr;
+    return sums != nullptr ? sums->on(frame) : lane->on(frame);
+  }
   return unexpected(frame.kType, frame.number, "this end has no such lane");
 }
 
@@ -166,6 +193,7 @@ void Lanes::fail(const Status& reason) {
 
 void Lanes::abandon() {
   for (Lane* const lane : all_) lane->abandon();
+  for (const auto& sums : sums_) sums->abandon();
 }
 
 bool Lanes::can_move() const {
@@ -197,7 +225,10 @@ std::string Lanes::flight_record() const {
 }
 
 bool Lanes::serves(MemoryId region) const {
-  return std::any_of(all_.begin(), all_.end(), [region](const Lane* lane) { return lane->serves(region); });
+  const auto is_peers = [region](const auto& job) { return is_of_peer(*job, region); };
+  return std::any_of(all_.begin(), all_.end(), [&](const Lane* lane) {
+    return lane->serves(region) || std::any_of(lane->all_ended().begin(), lane->all_ended().end(), is_peers);
+  });
 }
 
 void Lanes::forget(MemoryId region) {

@@ -14,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/byte_sum.h"
 #include "lanes/host_area.h"
+#include "lanes/job_sums.h"
 #include "lanes/lane.h"
 #include "lanes/net/net_lane.h"
 #include "wire/control_stream.h"
@@ -35,8 +37,9 @@ struct Offer {
 class Lanes {
  public:
   /// @param host null: the peer shares no memory with this end. All references and `host` must outlive this
+  /// @param sum_key of the checksums, the same at both ends; null: there are none
   Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, const LaneParts& net, HostPeer* host,
-        const PullParts& on_host, ControlStream& stream, bool eager);
+        const PullParts& on_host, ControlStream& stream, bool eager, const std::shared_ptr<const ByteSumKey>& sum_key);
 
   // Sender.
   /// False while a thread prepares this end for these ranges: offer them later. @param wanted packing over the network
@@ -53,7 +56,10 @@ class Lanes {
   /// Sends after the peer's Go, once `objection_to` had none.
   void send(std::unique_ptr<Job> job, const GoFrame& go);
   /// Sends over the network without a Go, on an eager connection.
-  void send_begun(std::unique_ptr<Job> job) { net_send_.push(std::move(job), {}, {}); }
+  void send_begun(std::unique_ptr<Job> job) {
+    begin_sum(net_send_, *job);
+    net_send_.push(std::move(job), {}, {});
+  }
   /// Bytes of all jobs that the network has not sent yet.
   uint64_t bytes_to_send() const { return net_send_.bytes(); }
 
@@ -82,6 +88,10 @@ class Lanes {
 
   /// All lanes, in the order in which they make progress.
   const std::vector<Lane*>& all() const { return all_; }
+  /// Compares checksums of jobs that have ended. Call it after the lane's `progress`. @return true when something advanced
+  bool compare_sums(const Lane& lane);
+  /// As Lane::ended, without jobs whose checksums have not been compared.
+  Job* ended(const Lane& lane) const;
 
   // As in Lane, for all lanes together.
   bool idle() const;
@@ -106,6 +116,8 @@ class Lanes {
 
  private:
   Lane* find(Way way, bool receives) const;
+  JobSums* sums_of(const Lane& lane) const;
+  void begin_sum(const Lane& lane, Job& job);
   Status receive_elsewhere(std::unique_ptr<Job>&& job, GoFrame go);
 
   HostPeer* const host_;
@@ -116,6 +128,7 @@ class Lanes {
   NetLane net_send_, net_recv_;
   std::vector<std::unique_ptr<Lane>> near_;  // on one host: best first, of each way the sender and then the receiver
   std::vector<Lane*> all_{&net_send_, &net_recv_};
+  std::vector<std::unique_ptr<JobSums>> sums_;  // of each lane in `all_`; empty: there are no checksums
 };
 
 }  // namespace tcpx

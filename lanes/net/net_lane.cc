@@ -39,6 +39,7 @@ NetLane::~NetLane() {
 void NetLane::queue(std::unique_ptr<Job>& job) {
   jobs_.push_back(std::make_unique<Queued>());
   jobs_.back()->job = std::move(job);
+  enter(*jobs_.back()->job);
   bytes_ += jobs_.back()->job->bytes;
 }
 
@@ -82,7 +83,7 @@ bool NetLane::progress(TimePoint /*now*/) {
 bool NetLane::rests(TimePoint /*now*/) const {
   if (idle()) return true;
   const bool can_cut = next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers;
-  return !receives() && !can_cut && next_submit_ == parcels_.size() && ended_.empty() && connection_->is_behind();
+  return !receives() && !can_cut && next_submit_ == parcels_.size() && !has_ended() && connection_->is_behind();
 }
 
 // Not while the GPU copies, which nobody tells. A staging buffer that is made wakes the thread, too.
@@ -90,7 +91,7 @@ bool NetLane::is_told() const {
   const auto copies = [](const Parcel& parcel) {
     return parcel.of != nullptr && parcel.state != ParcelState::kReady && parcel.state != ParcelState::kSubmitted;
   };
-  return ended_.empty() && connection_->is_told() && std::none_of(parcels_.begin(), parcels_.end(), copies);
+  return !has_ended() && connection_->is_told() && std::none_of(parcels_.begin(), parcels_.end(), copies);
 }
 
 // Cuts jobs into parcels, in order, while there is room.

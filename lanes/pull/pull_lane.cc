@@ -222,7 +222,10 @@ void PullLane::leave(Pull& pull) {
 
 void PullLane::end(Pull& pull, const Status& status) {
   if (status_.is_ok()) status_ = status;
-  if (status_.is_ok()) stream_.send(pull.go);
+  if (status_.is_ok()) {
+    stream_.send(pull.go);
+    enter(*pull.job);
+  }
   pull.job->status = status_;
   ended_.push_back(std::move(pull.job));
 }

@@ -41,6 +41,7 @@ class PulledLane final : public Lane {
   bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) override;
   void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override {
     ended_.push_back(std::move(job));
+    enter(*ended_.back());
   }
   Status on(const LaneFrame& frame) override { return sources_.on_unshared(frame); }
   bool progress(TimePoint /*now*/) override { return false; }
@@ -49,6 +50,7 @@ class PulledLane final : public Lane {
   }
   const Status& status() const override { return status_; }
   bool idle() const override { return ended_.empty(); }
+  bool is_told() const override { return !has_ended(); }
   bool serves(MemoryId /*region*/) const override { return false; }
   void forget(MemoryId region) override { sources_.forget(region); }
   bool peer_holds(MemoryId region) const override { return sources_.is_mapped(region); }
@@ -83,6 +85,7 @@ class PullLane final : public Lane {
   bool has_work() const override;
   MemoryBuffer close() override;
   bool idle() const override { return pulls_.empty() && ended_.empty(); }
+  bool is_told() const override { return pulls_.empty() && unshared_.empty() && !has_ended(); }
   bool serves(MemoryId region) const override;
   std::string flight_record() const override;
 

@@ -68,6 +68,7 @@ void RingLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*wor
   }
   if (receives()) stream_.send(go);
   jobs_.push_back(std::move(job));
+  enter(*jobs_.back());
   pushed_ = true;
 }
 

@@ -84,6 +84,7 @@ class RingLane final : public Lane {
   }
   /// True when idle, or when the peer will wake this end.
   bool rests(TimePoint now) const override { return idle() || (unpinned_.empty() && waits(now)); }
+  bool is_told() const override { return jobs_.empty() && unpinned_.empty() && !has_ended(); }
   bool can_move() const override {
     if (next_cut_ >= jobs_.size() || !status_.is_ok()) return false;
     return sends_ ? begun_ - ring_.read.load(std::memory_order_relaxed) != BulkRing::kBytes
@@ -100,7 +101,7 @@ class RingLane final : public Lane {
 
  private:
   bool waits(TimePoint now) const {
-    return !jobs_.empty() && pieces_.empty() && ended_.empty() && status_.is_ok() && !pushed_ && !starved_ &&
+    return !jobs_.empty() && pieces_.empty() && !has_ended() && status_.is_ok() && !pushed_ && !starved_ &&
            now - moved_at_ > kPatience;
   }
 

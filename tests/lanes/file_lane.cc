@@ -44,6 +44,7 @@ class FileLane final : public Lane {
   }
   void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override {
     jobs_.push_back(std::move(job));
+    enter(*jobs_.back());
   }
   Status on(const LaneFrame& frame) override {
     if (!receives() || jobs_.size() == begins_.size()) return unexpected(frame.kType, frame.number, "no job waits for it");
@@ -76,7 +77,7 @@ class FileLane final : public Lane {
   }
   const Status& status() const override { return status_; }
   bool idle() const override { return jobs_.empty() && ended_.empty(); }
-  bool rests(TimePoint /*now*/) const override { return idle() || (receives() && begins_.empty() && ended_.empty()); }
+  bool rests(TimePoint /*now*/) const override { return idle() || (receives() && begins_.empty() && !has_ended()); }
   bool serves(MemoryId region) const override {
     return std::any_of(jobs_.begin(), jobs_.end(), [region](const auto& job) { return is_of_peer(*job, region); });
   }

@@ -19,6 +19,13 @@ const Setting kSettings[] = {
     {.name = "Pull", .on_host = true, .reads = true, .way = Way::kPull},
     {.name = "File", .on_host = true, .way = kFile},
 };
+const Setting kSettingsWithSums[] = {
+    {.name = "NetworkWithSums", .sums = true},
+    {.name = "EagerNetworkWithSums", .eager = true, .sums = true},
+    {.name = "RingWithSums", .on_host = true, .way = Way::kRing, .sums = true},
+    {.name = "PullWithSums", .on_host = true, .reads = true, .way = Way::kPull, .sums = true},
+    {.name = "FileWithSums", .on_host = true, .way = kFile, .sums = true},
+};
 
 class LaneConformance : public ::testing::TestWithParam<Setting> {
  protected:
@@ -42,8 +49,11 @@ class LaneConformance : public ::testing::TestWithParam<Setting> {
   }
   std::mt19937_64 random_{11};
 };
-INSTANTIATE_TEST_SUITE_P(Ways, LaneConformance, ::testing::ValuesIn(kSettings),
-                         [](const auto& setting) { return std::string(setting.param.name); });
+class LaneSums : public LaneConformance {};
+const auto name_of_setting = [](const auto& setting) { return std::string(setting.param.name); };
+INSTANTIATE_TEST_SUITE_P(Ways, LaneConformance, ::testing::ValuesIn(kSettings), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(WaysWithSums, LaneConformance, ::testing::ValuesIn(kSettingsWithSums), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(Ways, LaneSums, ::testing::ValuesIn(kSettingsWithSums), name_of_setting);
 
 TEST_P(LaneConformance, AllOfAnyRangesArrives) {
   TwoEnds ends(GetParam());
@@ -92,6 +102,55 @@ TEST(NetLaneLists, RangesMoveFromPlaceToPlace) {
   move(2);
   EXPECT_EQ(ends.network().lists(), 2u);
   EXPECT_EQ(ends.network().registrations(), 2u) << "of staging buffers";
+}
+
+// A bit of the source changes before some turn of the two ends: either both sums and all bytes are from one side of the change, or the
+// job fails at both ends.
+TEST_P(LaneSums, ABitThatChangesUnderWayIsNoticedAtBothEnds) {
+  size_t noticed = 0;
+  for (int turn = 0; turn < 200; ++turn) {
+    TwoEnds ends(GetParam());
+    fill(ends.sender);
+    const Parts all{{0, kMemory}};
+    ASSERT_TRUE(ends.begin(all, all, 1).is_ok());
+    const Bytes before = ends.sender.memory;
+    for (int i = 0; i < turn; ++i) ends.step();
+    const bool in_time = ends.receiver.ended.empty();
+    ends.sender.memory.back() ^= std::byte{0x40};
+    ASSERT_TRUE(over(ends, 1));
+    const Status &sent = ends.sender.ended[0].status, &received = ends.receiver.ended[0].status;
+    ASSERT_EQ(sent.code(), received.code()) << sent.to_string() << " and " << received.to_string();
+    if (received.is_ok()) {
+      ASSERT_TRUE(ends.receiver.memory == before || ends.receiver.memory == ends.sender.memory);
+    } else {
+      ASSERT_EQ(received.code(), Code::kCorrupt) << received.to_string();
+      ++noticed;
+    }
+    if (!in_time) break;
+  }
+  EXPECT_GT(noticed, 0u);
+}
+
+// What a liar tells of checksums is bounded by the jobs that there are.
+TEST_P(LaneSums, OfNoJobAreRefused) {
+  TwoEnds ends(GetParam());
+  ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 7).is_ok());
+  ASSERT_TRUE(over(ends, 1));
+  const uint64_t sum = 5;
+  LaneFrame frame{.way = GetParam().way, .what = JobSums::kSum, .words = std::as_bytes(std::span(&sum, 1))};
+  for (const uint64_t place : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}}) {
+    frame.number = place;
+    EXPECT_EQ(ends.receiver.lanes->on(frame).code(), Code::kProtocol) << "place " << place;
+  }
+  ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 8).is_ok());
+  ASSERT_TRUE(wait_until([&] {
+    ends.step();
+    return ends.sender.ended.size() == 2 && ends.receiver.ended.size() == 2;
+  }));
+  EXPECT_TRUE(ends.receiver.ended[1].status.is_ok());
+  frame.number = 1;
+  frame.words = frame.words.first(7);
+  EXPECT_EQ(ends.receiver.lanes->on(frame).code(), Code::kProtocol) << "7 bytes";
 }
 
 TEST_P(LaneConformance, ManyAtOnceMeetTheirs) {

@@ -30,6 +30,7 @@ struct Setting {
   bool eager = false;
   Way way = Way::kNetwork;  ///< the one that a Go names then
   bool lists = false;       ///< the plugin takes lists
+  bool sums = false;        ///< what arrives is compared by checksums
 };
 inline void PrintTo(const Setting& setting, std::ostream* out) {
   *out << setting.name;
@@ -155,7 +156,8 @@ class TwoEnds {
       for (Lane* lane : end->lanes->all()) {
         if (!lane->has_work()) continue;
         (void)lane->progress(clock_.now());
-        for (; Job* const job = lane->ended(); lane->drop_ended())
+        (void)end->lanes->compare_sums(*lane);
+        for (; Job* const job = end->lanes->ended(*lane); lane->drop_ended())
           end->ended.push_back({job->number, lane->receives(), job->status});
         told |= lane->take_told();
       }
@@ -181,7 +183,7 @@ class TwoEnds {
         std::move(send), std::move(recv), LaneParts{.staging = staging_, .device_copier = *copier_, .host_copier = *copier_},
         setting_.on_host ? &end.host : nullptr,
         PullParts{.memory = *ops_, .gpu_copier = *copier_, .host_copier = host_copier_, .unmapper = unmapper_}, end.stream,
-        setting_.eager);
+        setting_.eager, setting_.sums ? std::make_shared<const ByteSumKey>(1) : nullptr);
     end.region = registry_.add(end.memory.data(), kMemory, MemoryType::kHost).value();
   }
 

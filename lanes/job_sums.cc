@@ -1,0 +1,114 @@
+#include "lanes/job_sums.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tcpx {
+
+void JobSums::begin(Job& job) {
+  segments_.clear();
+  for (const HeldRange& range : job.ranges) segments_.push_back({nullptr, range.data, range.bytes});
+  job.sum.summing = copier_.start_sum(key_, segments_);
+}
+
+Status JobSums::on(const LaneFrame& frame) {
+  Sum sum;
+  if (!frame.words.empty()) {
+    uint64_t value = 0;
+    if (frame.words.size() != sizeof value)
+      return unexpected(frame.kType, frame.number, concat("a checksum of ", frame.words.size(), " bytes"));
+    std::memcpy(&value, frame.words.data(), sizeof value);
+    sum = value;
+  }
+  // As many as there are jobs without one; so a peer that tells sums of jobs that are no more is found out, too.
+  if (frame.number >= lane_.entered() || peers_.size() >= lane_.entered() - compared_ || !peers_.emplace(frame.number, sum).second)
+    return unexpected(frame.kType, frame.number, "no job waits for a checksum");
+  return Status::ok();
+}
+
+bool JobSums::progress() {
+  bool advanced = false;
+  for (const auto& job : lane_.all_ended()) {
+    if (!job->sum.compared) advanced |= step(*job);
+  }
+  return advanced;
+}
+
+Job* JobSums::ended() const {
+  Job* const job = lane_.ended();
+  return job != nullptr && job->sum.compared ? job : nullptr;
+}
+
+void JobSums::abandon() {
+  for (const auto& job : lane_.all_ended()) {
+    if (job->sum.summing != nullptr) job->sum.summing->abandon();
+  }
+}
+
+bool JobSums::step(Job& job) {
+  JobSum& sum = job.sum;
+  if (!lane_.status().is_ok()) {
+    if (sum.summing != nullptr) {
+      sum.summing->stop();
+      copier_.relieve();
+      if (!sum.summing->done()) return false;
+    }
+    if (job.status.is_ok()) job.status = lane_.status();
+    sum.compared = true;
+    return true;
+  }
+  bool advanced = false;
+  if (!sum.told) {
+    if (!add_up(job)) return false;
+    advanced = true;
+  }
+  const auto peers = peers_.find(job.place);
+  if (peers == peers_.end()) {
+    sum.waits = true;
+    return advanced;
+  }
+  compare(job, sum.own, peers->second);
+  peers_.erase(peers);
+  ++compared_;
+  sum.waits = false;
+  sum.compared = true;
+  return true;
+}
+
+// @return true once the peer has been told
+bool JobSums::add_up(Job& job) {
+  JobSum& sum = job.sum;
+  if (job.status.is_ok() && job.unwanted.empty()) {
+    if (sum.summing == nullptr) begin(job);
+    if (!sum.summing->done()) {
+      copier_.relieve();
+      return false;
+    }
+    job.status = sum.summing->status();
+    if (job.status.is_ok()) sum.own = sum.summing->sum();
+  }
+  tell(job, sum.own);
+  sum.told = true;
+  return true;
+}
+
+void JobSums::tell(const Job& job, const Sum& sum) {
+  LaneFrame frame{.way = lane_.way(), .to_sender = lane_.receives(), .what = kSum, .number = job.place};
+  if (sum) frame.words = std::as_bytes(std::span(&*sum, 1));
+  stream_.send(frame);
+}
+
+// A sender whose bytes were not wanted hears of it in the answer to its operation.
+void JobSums::compare(Job& job, const Sum& own, const Sum& peers) {
+  if (!job.status.is_ok() || !own || (!peers && !lane_.receives())) return;
+  if (peers && *own == *peers) return;
+  const auto text = [](const Sum& sum) { return sum ? concat(Hex{*sum}) : std::string("unknown"); };
+  const auto& [sent, arrived] = lane_.receives() ? std::pair(peers, own) : std::pair(own, peers);
+  job.status = Status(Code::kCorrupt, "compare checksums",
+                      concat(job.bytes, " bytes ", name_of(lane_.way()), ": the checksum of what was sent is ", text(sent),
+                             ", of what arrived ", text(arrived)));
+}
+
+}  // namespace tcpx
