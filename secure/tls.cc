@@ -9,6 +9,7 @@
 #include "base/environment.h"
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "secure/derive_key.h"
 #include "secure/openssl.h"
 
 namespace tcpx {
@@ -22,21 +23,6 @@ constexpr unsigned char kCipherId[] = {0x13, 0x01};
 
 const unsigned char* as_chars(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
-}
-
-// HKDF of RFC 5869 with SHA-256, no salt, and one block of output.
-bool derive_key(const OpenSsl& library, std::span<const std::byte> secret, std::string_view label, std::span<std::byte> key) {
-  constexpr unsigned char kNoSalt[32] = {};
-  unsigned char extracted[32], info[64];
-  unsigned int size = 0;
-  label.copy(reinterpret_cast<char*>(info), sizeof info - 1);
-  info[label.size()] = 1;
-  const bool done =
-      library.HMAC(library.EVP_sha256(), kNoSalt, sizeof kNoSalt, as_chars(secret), secret.size(), extracted, &size) != nullptr &&
-      library.HMAC(library.EVP_sha256(), extracted, sizeof extracted, info, label.size() + 1,
-                   reinterpret_cast<unsigned char*>(key.data()), &size) != nullptr;
-  ::explicit_bzero(extracted, sizeof extracted);
-  return done && size == key.size();
 }
 
 Status no_memory(const char* what) {
@@ -86,8 +72,8 @@ Result<std::unique_ptr<TlsContext>> TlsContext::from_environment() {
 
 Result<std::unique_ptr<TlsContext>> TlsContext::create(const Secret& secret, uint64_t records_per_key) {
   TCPX_ASSIGN_OR_RETURN(const OpenSsl* const library, OpenSsl::of_process());
-  TCPX_ASSIGN_OR_RETURN(Secret key, Secret::zeros(32));
-  if (!derive_key(*library, secret.bytes(), kKeyLabel, key.room())) return no_memory("key");
+  TCPX_ASSIGN_OR_RETURN(Secret key, Secret::zeros(kHmacBytes));
+  if (!derive_key(*library, secret.bytes(), kKeyLabel, key.room().first<kHmacBytes>())) return no_memory("key");
   std::unique_ptr<TlsContext> made(new TlsContext(*library, std::move(key), records_per_key));
   SSL_CTX* const context = made->context_ = library->SSL_CTX_new(library->TLS_method());
   if (context == nullptr || library->SSL_CTX_set_ex_data(context, 0, made.get()) != 1 ||
