@@ -45,20 +45,28 @@ std::vector<ConnectRace::Target> targets_of(const std::vector<SocketAddress>& ad
   return bound.empty() ? unbound : bound;
 }
 
+Status one_has_no_secret(bool listener_has) {
+  return Status(Code::kMismatch, "connect",
+                concat("UCCL_TCPX_SECRET_FILE is set at the ", listener_has ? "listener" : "connector", " and not at the ",
+                       listener_has ? "connector" : "listener", ": set it at both or neither"));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                                     Deadline deadline, const std::vector<SocketAddress>& control_sources,
-                                                    const std::string& nic) {
-  std::unique_ptr<Connector> connector(new Connector(listener, deadline));
+                                                    const std::string& nic, const Prover* secret) {
+  if (listener.proves != (secret != nullptr)) return one_has_no_secret(listener.proves);
+  TCPX_ASSIGN_OR_RETURN(HelloProofs proofs, HelloProofs::create(listener.cookie, secret));
+  std::unique_ptr<Connector> connector(new Connector(listener, deadline, std::move(proofs)));
   connector->nic_ = nic;
-  Hello hello{.cookie = listener.cookie, .connection = 0, .socket_index = 0, .data_sockets = listener.data_sockets};
+  Hello hello{.data_sockets = listener.data_sockets};
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&hello.connection, 1))));
   connector->connection_ = hello.connection;
   for (uint32_t i = 0; i <= listener.data_sockets; ++i) {
     Socket& socket = connector->sockets_.emplace_back();
     hello.socket_index = i;
-    encode_hello(hello, socket.hello);
+    TCPX_RETURN_IF_ERROR(connector->proofs_.write(hello, socket.hello));
   }
   connector->targets_ = targets_of(listener.addresses, sources, nic);
   connector->found_ = connector->targets_.size() == 1;
@@ -98,7 +106,8 @@ Result<bool> Connector::move(Socket& socket) {
       socket.moved += static_cast<size_t>(n);
     } else if (n == 0) {
       return Status(Code::kPeerGone, "connect",
-                    concat("connection closed after ", socket.moved, " of ", record.size(), " bytes of the answer"));
+                    concat("connection closed after ", socket.moved, " of ", record.size(), " bytes of the answer",
+                           proofs_.has_secret() ? ": do both ends have the same UCCL_TCPX_SECRET_FILE?" : ""));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return false;
     } else if (errno != EINTR) {
@@ -160,7 +169,7 @@ Status Connector::advance(Socket& socket) {
     const auto heard = move(socket);
     if (!heard.is_ok()) return begin_again(socket, heard.status());
     if (!*heard) return Status::ok();
-    TCPX_ASSIGN_OR_RETURN(const auto answer, decode_hello_answer(socket.answer));
+    TCPX_ASSIGN_OR_RETURN(const auto answer, proofs_.read(socket.answer, socket.hello));
     if (!answer.accepted || answer.connection != connection_) {
       return Status(Code::kPeerGone, "connect", concat("refused by the listener at ", peer()));
     }
@@ -201,8 +210,8 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
 
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                              Deadline deadline, const std::vector<SocketAddress>& control_sources,
-                                             const std::string& nic) {
-  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, sources, deadline, control_sources, nic));
+                                             const std::string& nic, const Prover* secret) {
+  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, sources, deadline, control_sources, nic, secret));
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(auto connected, connector->advance(kLongestPatience));
     if (connected.has_value()) return std::move(*connected);

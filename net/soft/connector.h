@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/connect_first.h"
 #include "net/soft/comm.h"
+#include "net/soft/hello_proofs.h"
 #include "net/soft/wire.h"
 
 namespace tcpx::soft {
@@ -26,10 +27,11 @@ class Connector {
   /// `sources` are the local addresses to bind, and `control_sources` those of the control socket when the listener has control
   /// addresses of its own. Addresses of a family that has no source are left out, unless that is so for all. Data sockets leave by
   /// `nic` where it leads to the listener (net/soft/socket_nic.h), "" for any; where nothing comes back that way, they leave by
-  /// whatever the kernel takes, with a warning.
+  /// whatever the kernel takes, with a warning. `secret` is null where there is none, and is not needed later.
+  /// @return kMismatch: one end has a secret and the other has none; nothing is sent then
   static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                                   Deadline deadline, const std::vector<SocketAddress>& control_sources = {},
-                                                  const std::string& nic = {});
+                                                  const std::string& nic = {}, const Prover* secret = nullptr);
 
   /// Waits for at most `patience`. @return nullopt: not yet; kPeerGone when the listener is gone or refuses, kProtocol when it is
   /// something else; at the deadline `trouble`, or kTimeout when there is none. Any answer but "not yet" is final.
@@ -50,7 +52,8 @@ class Connector {
     std::array<std::byte, kHelloAnswerBytes> answer{};
   };
 
-  Connector(const HandleInfo& listener, Deadline deadline) : listener_(listener), deadline_(deadline) {}
+  Connector(const HandleInfo& listener, Deadline deadline, HelloProofs proofs)
+      : listener_(listener), deadline_(deadline), proofs_(std::move(proofs)) {}
   Status advance(Socket& socket);
   void race(Socket& socket, const std::vector<ConnectRace::Target>& targets);
   Status connect(Socket& socket);
@@ -60,6 +63,7 @@ class Connector {
 
   HandleInfo listener_;
   Deadline deadline_;
+  const HelloProofs proofs_;
   uint64_t connection_ = 0;
   std::vector<ConnectRace::Target> targets_;          // of the data sockets; one once the first of them has found it
   std::vector<ConnectRace::Target> control_targets_;  // of the control socket; none: those of the data sockets
@@ -71,6 +75,6 @@ class Connector {
 /// A whole attempt, for callers with nothing else to do.
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                              Deadline deadline, const std::vector<SocketAddress>& control_sources = {},
-                                             const std::string& nic = {});
+                                             const std::string& nic = {}, const Prover* secret = nullptr);
 
 }  // namespace tcpx::soft

@@ -56,9 +56,11 @@ bool has_gone(const Status& status) {
 
 }  // namespace
 
-SoftListener::SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd timer)
+SoftListener::SoftListener(const HandleInfo& info, HelloProofs proofs, std::shared_ptr<IoPool> io, const ListenerLimits& limits,
+                           UniqueFd timer)
     : Object(ObjectKind::kListener),
       info_(info),
+      proofs_(std::move(proofs)),
       io_(std::move(io)),
       thread_(io_->any()),
       limits_(limits),
@@ -86,14 +88,16 @@ Status SoftListener::listen_at(std::vector<SocketAddress>& addresses, std::list<
 }
 
 Result<std::unique_ptr<SoftListener>> SoftListener::create(HandleInfo info, std::shared_ptr<IoPool> io,
-                                                           const ListenerLimits& limits) {
+                                                           const ListenerLimits& limits, const Prover* secret) {
   std::list<Port> ports;
   TCPX_RETURN_IF_ERROR(listen_at(info.addresses, ports, limits.shortage));
   TCPX_RETURN_IF_ERROR(listen_at(info.control_addresses, ports, limits.shortage));
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(info.cookie.words))));
+  info.proves = secret != nullptr;
+  TCPX_ASSIGN_OR_RETURN(HelloProofs proofs, HelloProofs::create(info.cookie, secret));
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error("create timer", errno);
-  std::unique_ptr<SoftListener> listener(new SoftListener(info, std::move(io), limits, std::move(timer)));
+  std::unique_ptr<SoftListener> listener(new SoftListener(info, std::move(proofs), std::move(io), limits, std::move(timer)));
   listener->ports_.swap(ports);
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->timer_.get(), *listener, listener->ticking_));
   for (Port& port : listener->ports_) TCPX_RETURN_IF_ERROR(listener->thread_.add(port.fd.get(), *listener, port.registration));
@@ -195,7 +199,7 @@ bool SoftListener::advance(Stranger& stranger) {
     }
     stranger.read += static_cast<size_t>(n);
   }
-  const auto hello = decode_hello(stranger.hello);
+  const auto hello = proofs_.read(stranger.hello);
   const Status status = hello.is_ok() ? admit(stranger, *hello) : hello.status();
   if (!status.is_ok()) log_dropped(stranger.peer, status.to_string());
   return true;
@@ -203,13 +207,13 @@ bool SoftListener::advance(Stranger& stranger) {
 
 Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
-  if (hello.cookie != info_.cookie) return refuse("wrong cookie: meant for another listener");
   if (hello.data_sockets != info_.data_sockets)
     return refuse(concat(hello.data_sockets, " data sockets instead of ", info_.data_sockets));
   auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const Group& known) { return known.connection == hello.connection; });
   if (group == groups_.end()) {
     if (groups_.size() >= limits_.groups) return refuse(concat("more than ", limits_.groups, " unfinished connections"));
+    if (proofs_.has_secret()) TCPX_RETURN_IF_ERROR(remember(hello.connection));
     group = groups_.emplace(groups_.end());
     group->connection = hello.connection;
     group->give_up_at = Clock::steady().now() + limits_.group_timeout;
@@ -221,7 +225,7 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   if (place) return refuse(concat("socket ", hello.socket_index, " twice"));
 
   std::array<std::byte, kHelloAnswerBytes> answer;
-  encode_hello_answer({.connection = hello.connection, .accepted = true}, answer);
+  TCPX_RETURN_IF_ERROR(proofs_.write({.connection = hello.connection, .accepted = true}, stranger.hello, answer));
   // The first bytes on a fresh socket always fit its buffer.
   if (::send(stranger.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(answer.size())) {
@@ -233,6 +237,16 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
     ready_.push_back(std::move(group->sockets));
     groups_.erase(group);
   }
+  return Status::ok();
+}
+
+// Who hears a hello of a connection that has ended, or is complete, could say it again.
+Status SoftListener::remember(uint64_t connection) {
+  const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
+  if (remembered_.contains(connection)) return refuse("of a connection that was there before: a repetition");
+  if (remembered_.size() >= limits_.remembered)
+    return refuse(concat("more than ", limits_.remembered, " connections with a secret: listen again"));
+  remembered_.insert(connection);
   return Status::ok();
 }
 

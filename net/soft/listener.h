@@ -2,7 +2,8 @@
 // ready.
 //
 // All handshake work happens on an I/O thread, so a connector finishes without a call of accept here. A client that sends
-// anything but a valid hello with this listener's cookie, or nothing for too long, is dropped and logged; others go on.
+// anything but a valid hello with this listener's cookie, or nothing for too long, is dropped and logged; others go on. With a secret the
+// hello has a proof instead of the cookie, and one that comes again later is refused.
 #pragma once
 
 #include <array>
@@ -11,10 +12,12 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
 #include "net/soft/comm.h"
+#include "net/soft/hello_proofs.h"
 #include "net/soft/wire.h"
 
 namespace tcpx::soft {
@@ -24,14 +27,16 @@ struct ListenerLimits {
   Duration group_timeout = std::chrono::seconds(30);  ///< all sockets of a connection come from one connect call
   size_t groups = 1024;
   Duration shortage = std::chrono::seconds(1);  ///< shorter ones are nobody's business
+  size_t remembered = 65536;                    ///< connections of a listener with a secret, from first to last
 };
 
 class SoftListener final : public Object, private IoHandler {
  public:
   /// Listens on a free port of each address of `info`; where none is free, it waits for `ListenerLimits::shortage`. One of two
-  /// addresses may be gone. The handle holds the rest of `info`, completed with ports and cookie.
+  /// addresses may be gone. The handle holds the rest of `info`, completed with ports, cookie and whether there is a secret.
+  /// @param secret null: there is none; not needed later
   static Result<std::unique_ptr<SoftListener>> create(HandleInfo info, std::shared_ptr<IoPool> io,
-                                                      const ListenerLimits& limits = {});
+                                                      const ListenerLimits& limits = {}, const Prover* secret = nullptr);
   ~SoftListener() override;
 
   Handle handle() const { return encode_handle(info_); }
@@ -64,7 +69,8 @@ class SoftListener final : public Object, private IoHandler {
     ConnectedSockets sockets;
   };
 
-  SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd timer);
+  SoftListener(const HandleInfo& info, HelloProofs proofs, std::shared_ptr<IoPool> io, const ListenerLimits& limits,
+               UniqueFd timer);
   static Status listen_at(std::vector<SocketAddress>& addresses, std::list<Port>& ports, Duration patience);
   Next on_ready() override;
   enum class Backlog { kEmpty, kMore, kStuck };
@@ -73,10 +79,12 @@ class SoftListener final : public Object, private IoHandler {
   /// True when the stranger is finished: admitted or dropped.
   bool advance(Stranger& stranger) TCPX_REQUIRES(mutex_);
   Status admit(Stranger& stranger, const Hello& hello) TCPX_REQUIRES(mutex_);
+  Status remember(uint64_t connection) TCPX_REQUIRES(mutex_);
   void drop_overdue(TimePoint now) TCPX_REQUIRES(mutex_);
   void arm_timer() TCPX_REQUIRES(mutex_);
 
   HandleInfo info_;
+  const HelloProofs proofs_;
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
   IoThread& thread_;
   const ListenerLimits limits_;
@@ -85,6 +93,7 @@ class SoftListener final : public Object, private IoHandler {
   Mutex mutex_;
   std::list<Stranger> strangers_ TCPX_GUARDED_BY(mutex_);
   std::list<Group> groups_ TCPX_GUARDED_BY(mutex_);
+  std::unordered_set<uint64_t> remembered_ TCPX_GUARDED_BY(mutex_);  // connections, with a secret
   std::deque<ConnectedSockets> ready_ TCPX_GUARDED_BY(mutex_);
   bool closing_ TCPX_GUARDED_BY(mutex_) = false;  // no new strangers
   Status stuck_ TCPX_GUARDED_BY(mutex_);          // why the backlog has to wait; ok: it need not

@@ -38,6 +38,7 @@ Status SoftPlugin::init() {
   TCPX_ASSIGN_OR_RETURN(auto config, Config::from_environment());
   TCPX_ASSIGN_OR_RETURN(auto devices, find_interfaces(config));
   TCPX_ASSIGN_OR_RETURN(auto control_addresses, find_control_addresses(config));
+  TCPX_ASSIGN_OR_RETURN(secret_, Prover::from_environment());
   config_ = std::move(config);
   control_addresses_ = std::move(control_addresses);
   devices_ = std::move(devices);
@@ -100,7 +101,7 @@ Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
                            .control_addresses = control_addresses_};
-  return SoftListener::create(info, std::move(threads));
+  return SoftListener::create(info, std::move(threads), {}, secret_.get());
 }
 
 Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handle) {
@@ -115,7 +116,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   } else {
     const bool binds = names(config_.interfaces, interface->name) || answers_alone(interface->name);
     TCPX_ASSIGN_OR_RETURN(connector, Connector::start(info, addresses_of(*interface), Deadline::after(config_.connect_timeout),
-                                                      control_addresses_, binds ? interface->name : ""));
+                                                      control_addresses_, binds ? interface->name : "", secret_.get()));
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {

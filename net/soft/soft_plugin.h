@@ -22,7 +22,7 @@ class SoftPlugin {
   /// other libraries may call until the very end of the process.
   static SoftPlugin& instance();
 
-  /// Reads the settings and finds the devices. Repeating it is harmless.
+  /// Reads the settings and the secret, and finds the devices. Repeating it is harmless.
   Status init() TCPX_EXCLUDES(mutex_);
 
   // All other calls fail until init has succeeded.
@@ -54,6 +54,7 @@ class SoftPlugin {
   bool initialised_ TCPX_GUARDED_BY(mutex_) = false;
   // Written once, in init, before any other call succeeds.
   Config config_;
+  std::unique_ptr<Prover> secret_;  // null: there is none
   std::vector<InterfaceAddress> devices_;
   std::vector<SocketAddress> control_addresses_;
   // Weak: these live as long as a connection uses them.

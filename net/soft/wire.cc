@@ -15,6 +15,7 @@ constexpr uint32_t kHandleMagic = 0x48535854;  // "TXSH"
 constexpr uint32_t kHelloMagic = 0x31535854;   // "TXS1"
 constexpr uint32_t kAnswerMagic = 0x32535854;  // "TXS2"
 constexpr uint32_t kChunkMagic = 0x33535854;   // "TXS3"
+constexpr uint16_t kProves = 1;                // a flag of the handle
 
 struct AddressWire {
   uint16_t family;  // 4 or 6; 0: none
@@ -42,13 +43,14 @@ struct HelloWire {
   uint32_t magic;
   uint16_t version;
   uint16_t flags;
-  uint64_t cookie[2];
   uint64_t connection;
   uint32_t socket_index;
   uint32_t data_sockets;
   uint8_t reserved[20];
+  Mac proof;
   uint32_t check;
 };
+static_assert(offsetof(HelloWire, proof) == kHelloProvedBytes);
 static_assert(sizeof(HelloWire) == kHelloBytes && std::is_trivially_copyable_v<HelloWire>);
 
 struct AnswerWire {
@@ -57,8 +59,10 @@ struct AnswerWire {
   uint16_t accepted;
   uint64_t connection;
   uint8_t reserved[12];
+  Mac proof;
   uint32_t check;
 };
+static_assert(offsetof(AnswerWire, proof) == kHelloAnswerProvedBytes);
 static_assert(sizeof(AnswerWire) == kHelloAnswerBytes && std::is_trivially_copyable_v<AnswerWire>);
 
 struct ChunkWire {
@@ -77,7 +81,7 @@ struct ChunkWire {
 static_assert(sizeof(ChunkWire) == kChunkHeaderBytes && std::is_trivially_copyable_v<ChunkWire>);
 
 // FNV-1a, 32 bits (Fowler, Noll, Vo). Every step is a bijection of the state, so a change confined to one byte always changes the
-// result. No more is needed here: authentication is done by the cookie.
+// result. No more is needed here: authentication is done by the proof.
 uint32_t check_value(const void* data, size_t bytes) {
   uint32_t hash = 0x811c9dc5u;
   for (const auto* p = static_cast<const unsigned char*>(data); bytes > 0; --bytes) hash = (hash ^ *p++) * 0x01000193u;
@@ -168,6 +172,7 @@ Handle encode_handle(const HandleInfo& info) {
   wire.data_sockets = info.data_sockets;
   wire.chunk_bytes = info.chunk_bytes;
   wire.attempt = info.attempt;
+  wire.flags = info.proves ? kProves : 0;
   std::memcpy(wire.cookie, info.cookie.words, sizeof wire.cookie);
   Handle handle;
   store(wire, kHandleMagic, handle.bytes.data());
@@ -189,6 +194,7 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   info.data_sockets = wire.data_sockets;
   info.chunk_bytes = wire.chunk_bytes;
   info.attempt = wire.attempt;
+  info.proves = (wire.flags & kProves) != 0;
   std::memcpy(info.cookie.words, wire.cookie, sizeof wire.cookie);
   return info;
 }
@@ -202,10 +208,10 @@ void answer_in_steps(Handle& handle) {
 
 void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
   HelloWire wire{};
-  std::memcpy(wire.cookie, hello.cookie.words, sizeof wire.cookie);
   wire.connection = hello.connection;
   wire.socket_index = hello.socket_index;
   wire.data_sockets = hello.data_sockets;
+  wire.proof = hello.proof;
   store(wire, kHelloMagic, out.data());
 }
 
@@ -217,10 +223,10 @@ Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in) {
     return bad(kWhat, concat("socket ", wire.socket_index, " of ", wire.data_sockets));
   }
   Hello hello;
-  std::memcpy(hello.cookie.words, wire.cookie, sizeof wire.cookie);
   hello.connection = wire.connection;
   hello.socket_index = wire.socket_index;
   hello.data_sockets = wire.data_sockets;
+  hello.proof = wire.proof;
   return hello;
 }
 
@@ -228,6 +234,7 @@ void encode_hello_answer(const HelloAnswer& answer, std::span<std::byte, kHelloA
   AnswerWire wire{};
   wire.connection = answer.connection;
   wire.accepted = answer.accepted ? 1 : 0;
+  wire.proof = answer.proof;
   store(wire, kAnswerMagic, out.data());
 }
 
@@ -236,7 +243,7 @@ Result<HelloAnswer> decode_hello_answer(std::span<const std::byte, kHelloAnswerB
   AnswerWire wire;
   TCPX_RETURN_IF_ERROR(load(in.data(), kAnswerMagic, kWhat, wire));
   if (wire.accepted > 1) return bad(kWhat, concat("answer ", wire.accepted));
-  return HelloAnswer{.connection = wire.connection, .accepted = wire.accepted == 1};
+  return HelloAnswer{.connection = wire.connection, .accepted = wire.accepted == 1, .proof = wire.proof};
 }
 
 void encode_chunk_header(const ChunkHeader& header, std::span<std::byte, kChunkHeaderBytes> out) {

@@ -3,13 +3,13 @@
 //
 // All integers are little-endian; only little-endian hosts are supported (checked at compile time). Every record starts with a
 // magic and a version and ends with a check value (FNV-1a, 32 bits) over the bytes before it, so a flipped byte, a stranger or
-// another version is refused. Flags and reserved bytes are written as zero and not looked at. Each line has the offset and the
-// bytes of a field.
+// another version is refused. Flags and reserved bytes are written as zero and not looked at, unless this says otherwise. Each line has
+// the offset and the bytes of a field.
 //
 // connection handle, 128 bytes, made by listen, travels out of band:
 //     0    4  magic TXSH
 //     4    2  version
-//     6    2  flags
+//     6    2  flags: 1: the listener has a secret
 //     8    4  data sockets, 1 to 16
 //    12    4  largest wire chunk: multiple of 4096, at most 1 GiB
 //    16   16  cookie: random, one per listener
@@ -27,20 +27,21 @@
 // hello, 64 bytes, connector to listener, first record on every socket:
 //     0    4  magic TXS1
 //     4    4  version, flags
-//     8   16  cookie
-//    24    8  connection: random, chosen by the connector, equal on all its sockets
-//    32    4  socket index; the one equal to "data sockets" is the control socket
-//    36    4  data sockets
-//    40   20  reserved
+//     8    8  connection: random, chosen by the connector, equal on all its sockets
+//    16    4  socket index; the one equal to "data sockets" is the control socket
+//    20    4  data sockets
+//    24   20  reserved
+//    44   16  proof, of all bytes before it: the cookie, or with a secret a code of authentication (net/soft/hello_proofs.h)
 //    60    4  check value
 //
-// answer, 32 bytes, listener to connector:
+// answer, 48 bytes, listener to connector:
 //     0    4  magic TXS2
 //     4    2  version
 //     6    2  accepted: 1; this version refuses by closing and never sends 0, but takes it for a refusal
 //     8    8  connection
 //    16   12  reserved
-//    28    4  check value
+//    28   16  proof, of the hello and of all bytes before it: likewise
+//    44    4  check value
 //
 // chunk header, 48 bytes, in front of every wire chunk on a data socket:
 //     0    4  magic TXS3
@@ -63,6 +64,7 @@
 #include <vector>
 
 #include "base/socket_address.h"
+#include "secure/proof.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 
@@ -70,12 +72,12 @@ namespace tcpx::soft {
 
 static_assert(std::endian::native == std::endian::little, "wire records are copied to memory as they are");
 
-inline constexpr uint16_t kWireVersion = 4;
+inline constexpr uint16_t kWireVersion = 5;
 /// Data sockets per connection. GPUDirect-TCPX has at most 8; a loopback gains up to 16.
 inline constexpr uint32_t kMaxDataSockets = 16;
 inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
 
-/// Identifies one listener; a client without it cannot join. Random, never logged.
+/// Identifies one listener; a client without it cannot join. Random, never logged. With a secret it is not sent.
 struct Cookie {
   uint64_t words[2] = {};
   friend bool operator==(const Cookie&, const Cookie&) = default;
@@ -98,6 +100,7 @@ struct HandleInfo {
   /// Set by the connector. 0, as the listener leaves it: connect in one call; kInSteps: "not yet" is a valid answer; else,
   /// between two calls, the attempt in progress.
   uint64_t attempt = 0;
+  bool proves = false;  ///< the listener has a secret, and takes nobody without it
 };
 Handle encode_handle(const HandleInfo& info);
 Result<HandleInfo> decode_handle(const Handle& handle);
@@ -107,12 +110,13 @@ void answer_in_steps(Handle& handle);
 
 /// First record on a socket, connector to acceptor. Socket `data_sockets` is the control socket.
 struct Hello {
-  Cookie cookie;
   uint64_t connection = 0;  ///< chosen by the connector, the same on all sockets of one connection
   uint32_t socket_index = 0;
   uint32_t data_sockets = 1;
+  Mac proof{};
 };
 inline constexpr size_t kHelloBytes = 64;
+inline constexpr size_t kHelloProvedBytes = 44;  ///< of these its proof is
 void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
 
@@ -120,8 +124,10 @@ Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
 struct HelloAnswer {
   uint64_t connection = 0;
   bool accepted = false;
+  Mac proof{};
 };
-inline constexpr size_t kHelloAnswerBytes = 32;
+inline constexpr size_t kHelloAnswerBytes = 48;
+inline constexpr size_t kHelloAnswerProvedBytes = 28;
 void encode_hello_answer(const HelloAnswer& answer, std::span<std::byte, kHelloAnswerBytes> out);
 Result<HelloAnswer> decode_hello_answer(std::span<const std::byte, kHelloAnswerBytes> in);
 

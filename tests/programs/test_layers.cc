@@ -37,6 +37,7 @@ const std::vector<Layer>& layers() {
       {"include/", {"tcpx/", "tcpx_interface.h"}, {}},
       {"base/", {"tcpx/", "base/"}, {}},
       {"net/", {"tcpx/", "base/", "net/"}, {}},
+      {"net/soft/", {"tcpx/", "base/", "net/", "secure/proof.h"}, {}},
       {"rx/", {"tcpx/", "base/", "rx/"}, {"base/log.h"}},
       {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
       {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "secure/tls.h", "wire/", "transfer/"}, {}},
@@ -48,9 +49,13 @@ const std::vector<Layer>& layers() {
       {"lanes/net/", {"tcpx/", "base/", "transfer/", "wire/", "lanes/"}, {"lanes/pull/", "lanes/ring/"}},
       {"lanes/pull/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/ring/"}},
       {"lanes/ring/", {"tcpx/", "base/", "wire/", "lanes/"}, {"lanes/net/", "lanes/pull/"}},
-      {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "secure/tls.h", "transfer/", "wire/", "lanes/", "endpoint/"}, {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
+      {"endpoint/",
+       {"tcpx/", "base/", "net/net_plugin.h", "rx/", "secure/tls.h", "transfer/", "wire/", "lanes/", "endpoint/"},
+       {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
       {"endpoint/default_parts.cc", kAnything, {}},  // wires the real parts
-      {"measure/", {"tcpx/", "base/", "device/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/", "measure/"}, {}},
+      {"measure/",
+       {"tcpx/", "base/", "device/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/", "measure/"},
+       {}},
       {"measure/ends/plugin", {"tcpx/", "base/", "net/", "rx/", "measure/"}, {}},  // drives a plugin's table by itself
       // The loader's header, and the headers that it includes in turn.
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},

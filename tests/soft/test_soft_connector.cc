@@ -102,7 +102,7 @@ std::future<std::set<uint32_t>> listen_by_hand(int listener, milliseconds pause,
       }
       EXPECT_EQ(hello.connection, connection) << "it is the same attempt";
       std::array<std::byte, kHelloAnswerBytes> answer;
-      encode_hello_answer({.connection = connection, .accepted = true}, answer);
+      encode_hello_answer({.connection = connection, .accepted = true, .proof = hello.proof}, answer);
       EXPECT_OK(send_all(fd.get(), answer, soon()));
       answered.insert(hello.socket_index);
       kept.push_back(std::move(fd));

@@ -38,7 +38,7 @@ class SoftListening : public ::testing::Test {
     return bytes;
   }
   std::array<std::byte, kHelloBytes> hello(uint64_t connection, uint32_t socket_index) const {
-    return encode({.cookie = info_.cookie, .connection = connection, .socket_index = socket_index, .data_sockets = 1});
+    return encode({.connection = connection, .socket_index = socket_index, .data_sockets = 1, .proof = in_clear(info_.cookie)});
   }
   /// A socket that has sent these bytes.
   UniqueFd client(std::span<const std::byte> says) const {
@@ -145,8 +145,8 @@ TEST_F(SoftListening, AnAddressThatHasGoneIsNotTold) {
 TEST_F(SoftListening, TheWholeCookieCounts) {
   allow_log("wrong cookie");
   for (size_t i = 0; i < sizeof(Cookie); ++i) {
-    Hello almost = {.cookie = info_.cookie, .connection = 1, .socket_index = 0, .data_sockets = 1};
-    reinterpret_cast<std::byte*>(almost.cookie.words)[i] ^= std::byte{1};
+    Hello almost = {.connection = 1, .socket_index = 0, .data_sockets = 1, .proof = in_clear(info_.cookie)};
+    almost.proof[i] ^= std::byte{1};
     EXPECT_TRUE(is_dropped(client(encode(almost)))) << "byte " << i;
   }
   EXPECT_TRUE(is_answered(client(hello(1, 0))));

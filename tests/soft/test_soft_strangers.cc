@@ -39,7 +39,10 @@ class SoftStrangers : public SoftFaults {
     return fd;
   }
   soft::Hello hello(uint64_t connection, uint32_t socket_index) const {
-    return {.cookie = info_.cookie, .connection = connection, .socket_index = socket_index, .data_sockets = info_.data_sockets};
+    return {.connection = connection,
+            .socket_index = socket_index,
+            .data_sockets = info_.data_sockets,
+            .proof = in_clear(info_.cookie)};
   }
   Handle handle_;
   void* listener_ = nullptr;
@@ -57,7 +60,7 @@ TEST_F(SoftStrangers, StrangersAreDroppedAndTheNextGoodClientIsServed) {
   HelloBytes wrong_magic = good;
   wrong_magic[0] ^= std::byte{1};
   soft::Hello hello_elsewhere = hello(1, 0), hello_of_two = hello(1, 0);
-  hello_elsewhere.cookie = {{1, 2}};
+  hello_elsewhere.proof = in_clear({{1, 2}});
   hello_of_two.data_sockets = 1;
   const HelloBytes wrong_cookie = encode(hello_elsewhere), wrong_count = encode(hello_of_two);
   const HelloBytes wrong_index = encode(hello(1, info_.data_sockets + 1));
@@ -143,7 +146,8 @@ class FalseListener {
       HelloBytes bytes;
       ASSERT_TRUE(recv_all(socket.get(), bytes, soon()).is_ok());
       AnswerBytes answer;
-      soft::encode_hello_answer({.connection = soft::decode_hello(bytes)->connection, .accepted = true}, answer);
+      const soft::Hello hello = must(soft::decode_hello(bytes));
+      soft::encode_hello_answer({.connection = hello.connection, .accepted = true, .proof = hello.proof}, answer);
       EXPECT_TRUE(send_all(socket.get(), answer_with(answer), soon()).is_ok());
     }
   }
@@ -207,7 +211,7 @@ TEST_F(SoftStrangers, AHundredAtOnceDoNotDisturbAHandshake) {
   std::vector<UniqueFd> good;
   for (uint32_t i = 0; i < 2; ++i) good.push_back(stranger(encode(hello(5, i))));
   soft::Hello elsewhere = hello(5, 2), other_count = hello(5, 2);
-  elsewhere.cookie = {{1, 2}};
+  elsewhere.proof = in_clear({{1, 2}});
   other_count.data_sockets = 1;
   const HelloBytes whole = encode(hello(5, 2));
   const std::vector<std::byte> sayings[] = {

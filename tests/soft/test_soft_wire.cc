@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <string>
 
@@ -64,7 +65,7 @@ TEST(SoftWire, AnyFlippedBitIsRefused) {
   expect_every_flip_refused(encode_handle(handle_info("127.0.0.1")).bytes,
                             [](const auto& bytes) { return decode_handle(Handle{bytes}); });
   std::array<std::byte, kHelloBytes> hello;
-  encode_hello({.cookie = {{3, 4}}, .connection = 5, .socket_index = 2, .data_sockets = 4}, hello);
+  encode_hello({.connection = 5, .socket_index = 2, .data_sockets = 4, .proof = {std::byte{3}}}, hello);
   expect_every_flip_refused(hello, [](const auto& bytes) { return decode_hello(bytes); });
   std::array<std::byte, kHelloAnswerBytes> answer;
   encode_hello_answer({.connection = 5, .accepted = true}, answer);
@@ -209,21 +210,27 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
     EXPECT_EQ(std::memcmp(record.data() + off, bytes.data(), bytes.size()), 0) << "at " << off;
   };
   const auto zeros = [](size_t count) { return std::string(count, '\0'); };
-  const std::string version("\4\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+  const std::string version("\5\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
 
   const Handle handle = encode_handle(handle_info("127.0.0.1"));
   expect(handle.bytes, 0, "TXSH" + version + zeros(2));
   expect(handle.bytes, 8, std::string("\4\0\0\0\0\0\x08\0", 8) + cookie + zeros(8));
+  HandleInfo with_secret = handle_info("127.0.0.1");
+  with_secret.proves = true;
+  expect(encode_handle(with_secret).bytes, 0, "TXSH" + version + std::string("\1\0", 2));
+  EXPECT_TRUE(must(decode_handle(encode_handle(with_secret))).proves);
   expect(handle.bytes, 40, std::string("\4\0\xd7\x11\x7f\0\0\1", 8) + zeros(12 + 64));
 
   std::array<std::byte, kHelloBytes> hello;
-  encode_hello({.cookie = {{1, 2}}, .connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4}, hello);
-  expect(hello, 0, "TXS1" + version + zeros(2) + cookie);
-  expect(hello, 24, std::string("\1\2\3\4\5\6\7\x08\3\0\0\0\4\0\0\0", 16) + zeros(20));
+  Mac proof;
+  std::iota(reinterpret_cast<char*>(proof.begin()), reinterpret_cast<char*>(proof.end()), 'a');
+  encode_hello({.connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4, .proof = proof}, hello);
+  expect(hello, 0, "TXS1" + version + zeros(2) + std::string("\1\2\3\4\5\6\7\x08\3\0\0\0\4\0\0\0", 16));
+  expect(hello, 24, zeros(20) + "abcdefghijklmnop");
 
   std::array<std::byte, kHelloAnswerBytes> answer;
-  encode_hello_answer({.connection = 0x0807060504030201, .accepted = true}, answer);
-  expect(answer, 0, "TXS2" + version + std::string("\1\0\1\2\3\4\5\6\7\x08", 10) + zeros(12));
+  encode_hello_answer({.connection = 0x0807060504030201, .accepted = true, .proof = proof}, answer);
+  expect(answer, 0, "TXS2" + version + std::string("\1\0\1\2\3\4\5\6\7\x08", 10) + zeros(12) + "abcdefghijklmnop");
 
   std::array<std::byte, kChunkHeaderBytes> chunk;
   encode_chunk_header(

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,6 +49,10 @@ inline void wait_until_quiet(const UniqueFd& fd) {
   for (; wait_until(grows, std::chrono::milliseconds(50)); before = now) continue;
 }
 
+/// The proof of an end without a secret.
+inline Mac in_clear(const soft::Cookie& cookie) {
+  return std::bit_cast<Mac>(cookie);
+}
 /// A listener on loopback, for connections of four data sockets.
 inline std::unique_ptr<soft::SoftListener> listen_softly(const std::shared_ptr<soft::IoPool>& io, uint32_t chunk_bytes) {
   const soft::HandleInfo info = {
