@@ -99,10 +99,14 @@ constexpr VariableInfo kTable[] = {
      "Endpoint: directory in which endpoints of one host meet when their network namespaces differ, as those of containers and pods do. "
      "Both must have mounted the same one, under whatever path. When unset, `/dev/shm/tcpx-UID`, with the user's number. It is "
      "made if it is missing; its parents are not."},
+    {Variable::kSecurity, "UCCL_TCPX_SECURITY", VariableKind::kChoice, "", 0, 0, 0, "`auth` with a secret, else `off`",
+     "off|auth",
+     "Endpoint: `auth` lets only ends with the same credential connect, `off` anybody, as if no secret were set. While it is `off` by "
+     "default, an Endpoint without a listen address serves only clients that connect to a data NIC's address or to loopback."},
     {Variable::kSecretFile, "UCCL_TCPX_SECRET_FILE", VariableKind::kText, "", 0, 0, 0, "", "",
      "File with a secret of 32 bytes or more: a regular file of this user or of root that neither group nor others can read. An "
      "Endpoint reads it when it is made, speaks TLS 1.3 on its control connections, and meets only ends with the same secret. The "
-     "software plugin's sockets prove it, and stay in clear ([security](../SECURITY.md)). When unset, anybody may connect. Needs OpenSSL 3."},
+     "software plugin's sockets prove it, and stay in clear ([security](../SECURITY.md)). Needs OpenSSL 3."},
     {Variable::kChecksum, "UCCL_TCPX_CHECKSUM", VariableKind::kChoice, "", 0, 0, 0, "off", "off|on",
      "Endpoint: `on` sums what a transfer longer than UCCL_TCPX_INLINE_BYTES moves, at the sender from its source and at the receiver "
      "from where it lies in the end. When the two differ, the operation fails at both ends with TCPX_E_CORRUPT. Holds for each "

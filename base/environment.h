@@ -36,6 +36,7 @@ enum class Variable {
   kMaxPeerBytes,
   kLocal,
   kLocalDir,
+  kSecurity,
   kSecretFile,
   kChecksum,
   kUnpackImpl,

@@ -23,11 +23,13 @@ constexpr Duration kForeignLoopback = std::chrono::seconds(2);
 }  // namespace
 
 Status ConnectionBook::listen() {
-  TCPX_ASSIGN_OR_RETURN(server_, BootstrapServer::create({.port = parts_.config.port,
-                                                          .host = parts_.config.listen_address,
-                                                          .wait_for_first_frame = true,
-                                                          .tls = parts_.endpoint.tls.get(),
-                                                          .stop = &parts_.stop}));
+  TCPX_ASSIGN_OR_RETURN(
+      server_, BootstrapServer::create({.port = parts_.config.port,
+                                        .host = parts_.config.listen_address,
+                                        .only_at = parts_.config.listen_address.empty() ? parts_.endpoint.only_at : std::nullopt,
+                                        .wait_for_first_frame = true,
+                                        .tls = parts_.endpoint.tls.get(),
+                                        .stop = &parts_.stop}));
   TCPX_ASSIGN_OR_RETURN(const auto told,
                         whereabouts(parts_.config, server_->address(), parts_.endpoint.addresses, parts_.endpoint.unused_nic));
   hosts_ = told.hosts;

@@ -3,16 +3,20 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/fork.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 #include "endpoint/endpoint_impl.h"
 #include "net/soft/interfaces.h"
+#include "secure/settings.h"
 #include "transfer/local_machine.h"
 
 namespace tcpx {
@@ -28,6 +32,27 @@ std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size
 std::string local_dir() {
   const std::string named = environment_text(Variable::kLocalDir);
   return named.empty() ? concat("/dev/shm/tcpx-", ::geteuid()) : named;
+}
+
+// All addresses of the data NICs: those in use, and those that other endpoints of this machine would use.
+std::vector<std::string> hosts_of_nics(const std::vector<soft::InterfaceAddress>& all, std::vector<std::string> interfaces,
+                                       const std::string& pattern) {
+  for (const auto& each : soft::choose_interfaces(all, pattern, soft::AddressFamily::kAny)) interfaces.push_back(each.name);
+  std::vector<std::string> hosts;
+  for (const auto& each : all) {
+    if (std::find(interfaces.begin(), interfaces.end(), each.name) != interfaces.end()) hosts.push_back(each.address.host());
+  }
+  return hosts;
+}
+
+// An endpoint that is neither protected nor opened by choice does not serve every network of its machine.
+std::optional<std::vector<std::string>> places(const SecuritySettings& security, std::vector<std::string> hosts) {
+  if (security.chosen || security.protection != Protection::kOff) return std::nullopt;
+  static std::once_flag told;
+  std::call_once(told, [] {
+    log(LogLevel::kInfo, "endpoints: connections are not authenticated: set ", name_of_variables(Credential::kNone));
+  });
+  return hosts;
 }
 
 }  // namespace
@@ -56,6 +81,7 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
   }
   TCPX_ASSIGN_OR_RETURN(const auto config_of_nics, soft::Config::of_interfaces());
   const auto all = soft::list_addresses();
+  TCPX_ASSIGN_OR_RETURN(const auto security, SecuritySettings::from_environment());
   TCPX_ASSIGN_OR_RETURN(auto tls, TlsContext::from_environment());
   std::string path = describe(machine, *unpacker, devices.size(), nics);
   return EndpointParts{
@@ -68,6 +94,7 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
       .addresses = soft::choose_addresses(all, interfaces, config_of_nics.interfaces, config_of_nics.family, kMostHosts),
       .unused_nic = soft::find_unused(all, config_of_nics.interfaces),
       .tls = std::move(tls),
+      .only_at = places(security, hosts_of_nics(all, interfaces, config_of_nics.interfaces)),
       .path = std::move(path),
       .local_dir = local_dir()};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct EndpointParts {
   std::string unused_nic;   ///< NIC that other hosts could reach although its address is not in `addresses`; may be ""
   Checksums checksums = Checksums::kOff;
   std::unique_ptr<TlsContext> tls;  ///< with the secret of this endpoint; null: the control connections are in clear
+  /// As in BootstrapServerOptions; for a config that names no address to listen on.
+  std::optional<std::vector<std::string>> only_at;
   std::string path;         ///< how bytes travel, for people
   std::string local_dir;    ///< as in LinkSetup
   bool reads_peers = true;  ///< false: as if the kernel let no process read another one

@@ -6,11 +6,11 @@
 #include <cstring>
 #include <utility>
 
-#include "base/environment.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "secure/derive_key.h"
 #include "secure/openssl.h"
+#include "secure/settings.h"
 
 namespace tcpx {
 namespace {
@@ -64,9 +64,9 @@ struct TlsContext::Callbacks {
 };
 
 Result<std::unique_ptr<TlsContext>> TlsContext::from_environment() {
-  const std::string path = environment_text(Variable::kSecretFile);
-  if (path.empty()) return std::unique_ptr<TlsContext>();
-  TCPX_ASSIGN_OR_RETURN(const Secret secret, Secret::read_file(path));
+  TCPX_ASSIGN_OR_RETURN(const auto settings, SecuritySettings::from_environment());
+  if (settings.protection == Protection::kOff) return std::unique_ptr<TlsContext>();
+  TCPX_ASSIGN_OR_RETURN(const Secret secret, Secret::read_file(settings.secret_file));
   return create(secret);
 }
 

@@ -35,7 +35,7 @@ class TlsContext {
   /// A key encrypts at most so many records (RFC 8446, 5.5, allows 24 million).
   static constexpr uint64_t kRecordsPerKey = uint64_t{1} << 23;
 
-  /// With the secret that UCCL_TCPX_SECRET_FILE names. @return null when it is not set; errors of Secret::read_file and of `create`
+  /// As SecuritySettings say. @return null: connections are in clear; errors of the settings, of Secret::read_file and of `create`
   static Result<std::unique_ptr<TlsContext>> from_environment();
   /// @param secret is not needed later. @return kUnsupported: there is no OpenSSL; kExhausted
   static Result<std::unique_ptr<TlsContext>> create(const Secret& secret, uint64_t records_per_key = kRecordsPerKey);

@@ -16,8 +16,9 @@
 #include "base/log.h"
 #include "base/socket_io.h"
 #include "base/text.h"
-#include "wire/set_up_messages.h"
+#include "secure/settings.h"
 #include "transfer/crowded_addresses.h"
+#include "wire/set_up_messages.h"
 
 namespace tcpx {
 namespace {
@@ -277,6 +278,17 @@ BootstrapChannel BootstrapServer::channel_of(Waiting client) const {
           std::move(first),         std::move(client.tls)};
 }
 
+// The address to which a client has connected is known without a word of it.
+Status BootstrapServer::check_place(int fd) const {
+  if (!options_.only_at) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(const auto here, local_address(fd));
+  const std::vector<std::string>& served = *options_.only_at;
+  if (here.is_loopback() || std::find(served.begin(), served.end(), here.host()) != served.end()) return Status::ok();
+  return Status(Code::kUnsupported, "bootstrap",
+                concat("no clients are taken at ", here.host(), ", the address of no data NIC: set ",
+                       name_of_variables(Credential::kNone), " at both ends, or a listen address here"));
+}
+
 // Takes connections from the kernel's backlog while there is room. @return true: at least one was taken
 Result<bool> BootstrapServer::take_connections() {
   bool taken = false;
@@ -303,6 +315,7 @@ Result<bool> BootstrapServer::take_connections() {
     shortage_ = Status::ok();
     const auto peer = peer_address(socket.get());
     if (!peer.is_ok()) continue;  // the connection has been reset already
+    const Status place = check_place(socket.get());
     waiting_.push_back({.socket = std::move(socket),
                         .peer = *peer,
                         .host = peer->host(),
@@ -312,6 +325,9 @@ Result<bool> BootstrapServer::take_connections() {
                         .frame = {},
                         .build = {}});
     taken = true;
+    if (place.is_ok()) continue;
+    drop(waiting_.back(), place);
+    waiting_.pop_back();
   }
   return taken;
 }

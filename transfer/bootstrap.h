@@ -37,6 +37,9 @@ struct BootstrapServerOptions {
   uint16_t port = 0;  ///< 0: any free port
   /// Address or name to listen on; empty: every address of this machine, IPv6 and IPv4.
   std::string host = {};
+  /// Set: serves only clients that have connected to one of these addresses of this machine, or to loopback. Others are refused before
+  /// anything that they say is read.
+  std::optional<std::vector<std::string>> only_at = {};
   /// Time that a connection has to say hello.
   Duration hello_time = std::chrono::seconds(5);
   /// Most connections that may be waiting to say hello at once. An eighth of the process's descriptor limit bounds it further.
@@ -83,6 +86,7 @@ class BootstrapServer {
   };
 
   BootstrapServer(UniqueFd listener, const SocketAddress& address, const BootstrapServerOptions& options);
+  Status check_place(int fd) const;
   Result<bool> take_connections();
   bool make_room();
   Status wait_for_event(Deadline deadline);

@@ -50,8 +50,10 @@ struct EndpointConfig {
   int gpu_idx = 0;
   /// Cores this endpoint may use; 0: those the process may use (affinity, quota). With fewer than 4 the progress thread sleeps instead of polling.
   uint32_t num_cpus = 0;
-  std::string listen_address = {};  ///< address or name to listen on; empty: every address of this machine
-  uint16_t port = 0;                ///< to listen on; 0: any free one (see `get_metadata`)
+  /// Address or name to listen on; empty: every address of this machine, or those of the data NICs and loopback while nothing is
+  /// configured that authenticates clients (UCCL_TCPX_SECURITY).
+  std::string listen_address = {};
+  uint16_t port = 0;  ///< to listen on; 0: any free one (see `get_metadata`)
   /// Address or name in the metadata, or several with commas between them; empty: those of the NICs, at most 8, the one nearest to the
   /// GPU first, else loopback.
   std::string public_address = {};

@@ -84,6 +84,32 @@ TEST_F(EndpointSecret, ItIsReadWhenTheEndpointIsMade) {
   EXPECT_NE(status.detail().find("group or others"), std::string::npos) << status.to_string();
 }
 
+TEST_F(EndpointSecret, SwitchedOffTheEndpointSpeaksInClear) {
+  ASSERT_TRUE(environment_set(Variable::kSecurity, "off").is_ok());
+  const auto a = endpoint_with(&secret_);
+  EXPECT_TRUE(environment_set(Variable::kSecurity, "").is_ok());
+  const auto b = endpoint_with(nullptr);
+  const auto [at_a, at_b] = connect_pair(*a, *b);
+  EXPECT_TRUE(moves(*a, at_a, *b, at_b, 8));
+}
+
+TEST_F(EndpointSecret, WithoutItTheDefaultPlacesAreTheNics) {
+  const auto of_nics = [](const char* security) {
+    EXPECT_TRUE(environment_set(Variable::kSecurity, security).is_ok());
+    const auto parts = make_default_parts({});
+    EXPECT_TRUE(environment_set(Variable::kSecurity, "").is_ok());
+    return parts.value().only_at;
+  };
+  const auto parts = make_default_parts({});
+  const auto places = of_nics("").value();
+  for (const SocketAddress& address : parts.value().addresses)
+    EXPECT_EQ(std::count(places.begin(), places.end(), address.host()), 1) << address.host();
+  EXPECT_FALSE(of_nics("off")) << "as chosen";
+  ASSERT_TRUE(environment_set(Variable::kSecretFile, secret_.path()).is_ok());
+  EXPECT_FALSE(of_nics(""));
+  EXPECT_TRUE(environment_set(Variable::kSecretFile, "").is_ok());
+}
+
 TEST_F(EndpointSecret, AClientWithoutItIsRefusedAndToldWhy) {
   const auto server = endpoint_with(&secret_), client = endpoint_with(nullptr);
   const std::string why = "UCCL_TCPX_SECRET_FILE is set at the server and not at the client";

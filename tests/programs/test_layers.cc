@@ -40,7 +40,7 @@ const std::vector<Layer>& layers() {
       {"net/soft/", {"tcpx/", "base/", "net/", "secure/proof.h"}, {}},
       {"rx/", {"tcpx/", "base/", "rx/"}, {"base/log.h"}},
       {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
-      {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "secure/tls.h", "wire/", "transfer/"}, {}},
+      {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "secure/settings.h", "secure/tls.h", "wire/", "transfer/"}, {}},
       {"transfer/local_machine.cc", kAnything, {}},  // wires the real parts
       {"secure/", {"tcpx/", "base/", "secure/"}, {}},
       {"wire/", {"tcpx/", "base/", "secure/tls.h", "wire/"}, {}},

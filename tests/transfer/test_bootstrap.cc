@@ -210,6 +210,26 @@ TEST(Bootstrap, ClientsComeOverIpv4AndIpv6) {
   serve_one(*every, good_client(every->port(), "::1"));
 }
 
+// A word that it should not read is not even waited for.
+TEST(Bootstrap, OnlyClientsOfTheGivenAddressesAndOfLoopbackAreServed) {
+  const std::string missing = in_own_network([] {
+    for (const char* address : {"10.9.9.1/32", "10.9.9.2/32", "fd09::1/128", "fd09::2/128"})
+      ASSERT_TRUE(run(concat("ip address add ", address, " dev lo"))) << address;
+    auto server = must(BootstrapServer::create({.only_at = {{"10.9.9.1", "fd09::1"}}}));
+    for (const char* host : {"10.9.9.1", "fd09::1", "127.0.0.1", "::1"}) serve_one(*server, good_client(server->port(), host));
+    for (const char* host : {"10.9.9.2", "fd09::2"}) {
+      auto refused = good_client(server->port(), host);
+      const UniqueFd silent = must(connect_tcp(must(resolve(host, server->port())).front(), soon()));
+      EXPECT_EQ(server->accept(Deadline::after(milliseconds(200))).status().code(), Code::kTimeout);
+      EXPECT_TRUE(is_dropped(silent.get()));
+      const Status told = refused.get();
+      EXPECT_EQ(told.code(), Code::kUnsupported);
+      EXPECT_NE(told.detail().find(concat("no clients are taken at ", host)), std::string::npos) << told.to_string();
+    }
+  });
+  if (!missing.empty()) GTEST_SKIP() << missing;
+}
+
 TEST(Bootstrap, HostNamesAreResolved) {
   if (!resolve("localhost", 1).is_ok()) GTEST_SKIP() << "this machine does not know the name localhost";
   auto every = must(BootstrapServer::create({}));

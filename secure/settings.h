@@ -1,0 +1,28 @@
+// How the connections of endpoints are protected, as the environment says. The only reader of these variables.
+#pragma once
+
+#include <string>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// In the order of UCCL_TCPX_SECURITY.
+enum class Protection { kOff, kAuth };
+/// With what an end proves who it is.
+enum class Credential { kNone, kSecret };
+
+struct SecuritySettings {
+  Protection protection = Protection::kOff;
+  Credential credential = Credential::kNone;
+  bool chosen = false;           ///< UCCL_TCPX_SECURITY is set; else the protection follows from the credential
+  std::string secret_file = {};  ///< with Credential::kSecret
+
+  /// Reads no file. @return kBadConfig: a protection that needs a credential, and there is none
+  static Result<SecuritySettings> from_environment();
+};
+
+/// Variables that give a credential, for sentences: "UCCL_TCPX_SECRET_FILE".
+std::string name_of_variables(Credential credential);
+
+}  // namespace tcpx

@@ -1,0 +1,60 @@
+// What the environment says of protection, and which of its variables do not go together.
+#include "secure/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <utility>
+
+#include "base/environment.h"
+
+namespace tcpx::testing {
+namespace {
+
+using Values = std::initializer_list<std::pair<Variable, const char*>>;
+
+Result<SecuritySettings> settings_of(Values values) {
+  for (const auto& [variable, value] : values) EXPECT_TRUE(environment_set(variable, value).is_ok()) << value;
+  auto read = SecuritySettings::from_environment();
+  for (const auto& [variable, value] : values) EXPECT_TRUE(environment_set(variable, "").is_ok());
+  return read;
+}
+
+constexpr Variable kSecurity = Variable::kSecurity, kSecretFile = Variable::kSecretFile;
+
+TEST(SecuritySettings, OffWhileThereIsNoCredential) {
+  const auto settings = settings_of({}).value();
+  EXPECT_EQ(settings.protection, Protection::kOff);
+  EXPECT_EQ(settings.credential, Credential::kNone);
+  EXPECT_FALSE(settings.chosen);
+}
+
+TEST(SecuritySettings, ASecretTurnsAuthenticationOn) {
+  for (const char* security : {"", "auth"}) {
+    const auto settings = settings_of({{kSecurity, security}, {kSecretFile, "/secret"}}).value();
+    EXPECT_EQ(settings.protection, Protection::kAuth);
+    EXPECT_EQ(settings.credential, Credential::kSecret);
+    EXPECT_EQ(settings.secret_file, "/secret");
+  }
+}
+
+TEST(SecuritySettings, OffIsOffWhateverIsConfigured) {
+  const auto settings = settings_of({{kSecurity, "off"}, {kSecretFile, "/secret"}}).value();
+  EXPECT_EQ(settings.protection, Protection::kOff);
+  EXPECT_EQ(settings.credential, Credential::kNone);
+  EXPECT_TRUE(settings.chosen);
+}
+
+TEST(SecuritySettings, AuthenticationWithNothingSaysWhatToSet) {
+  const Status status = settings_of({{kSecurity, "auth"}}).status();
+  EXPECT_EQ(status.code(), Code::kBadConfig);
+  EXPECT_NE(status.detail().find("UCCL_TCPX_SECURITY=auth needs UCCL_TCPX_SECRET_FILE"), std::string::npos) << status.to_string();
+}
+
+TEST(SecuritySettings, OtherValuesAreRefused) {
+  for (const char* value : {"on", "AUTH", "of"})
+    EXPECT_EQ(environment_check(environment_info(kSecurity), value).code(), Code::kBadConfig) << value;
+}
+
+}  // namespace
+}  // namespace tcpx::testing
