@@ -99,14 +99,24 @@ constexpr VariableInfo kTable[] = {
      "Endpoint: directory in which endpoints of one host meet when their network namespaces differ, as those of containers and pods do. "
      "Both must have mounted the same one, under whatever path. When unset, `/dev/shm/tcpx-UID`, with the user's number. It is "
      "made if it is missing; its parents are not."},
-    {Variable::kSecurity, "UCCL_TCPX_SECURITY", VariableKind::kChoice, "", 0, 0, 0, "`auth` with a secret, else `off`",
+    {Variable::kSecurity, "UCCL_TCPX_SECURITY", VariableKind::kChoice, "", 0, 0, 0, "`auth` with a credential, else `off`",
      "off|auth",
-     "Endpoint: `auth` lets only ends with the same credential connect, `off` anybody, as if no secret were set. While it is `off` by "
+     "Endpoint: `auth` lets only ends with the same credential connect, `off` anybody, as if none were set. While it is `off` by "
      "default, an Endpoint without a listen address serves only clients that connect to a data NIC's address or to loopback."},
     {Variable::kSecretFile, "UCCL_TCPX_SECRET_FILE", VariableKind::kText, "", 0, 0, 0, "", "",
      "File with a secret of 32 bytes or more: a regular file of this user or of root that neither group nor others can read. An "
      "Endpoint reads it when it is made, speaks TLS 1.3 on its control connections, and meets only ends with the same secret. The "
      "software plugin's sockets prove it, and stay in clear ([security](../SECURITY.md)). Needs OpenSSL 3."},
+    {Variable::kTlsCert, "UCCL_TCPX_TLS_CERT", VariableKind::kText, "", 0, 0, 0, "", "",
+     "Instead of a secret: PEM file with this end's certificate, and those up to the CA. It must be good for servers and clients, since "
+     "each end verifies the other's. Changed files are read anew for new connections; broken ones are not used, with a warning."},
+    {Variable::kTlsKey, "UCCL_TCPX_TLS_KEY", VariableKind::kText, "", 0, 0, 0, "", "",
+     "PEM file with its key, without a password; readable as UCCL_TCPX_SECRET_FILE."},
+    {Variable::kTlsCa, "UCCL_TCPX_TLS_CA", VariableKind::kText, "", 0, 0, 0, "", "",
+     "PEM file with the CAs that sign peers' certificates."},
+    {Variable::kTlsPeers, "UCCL_TCPX_TLS_PEERS", VariableKind::kText, "", 0, 0, 0, "", "",
+     "Names that peers may have, as in `head.svc,*.trainer.svc`; `*` is one label. The DNS names of a certificate count, its common name "
+     "when it has none. When unset, any name."},
     {Variable::kChecksum, "UCCL_TCPX_CHECKSUM", VariableKind::kChoice, "", 0, 0, 0, "off", "off|on",
      "Endpoint: `on` sums what a transfer longer than UCCL_TCPX_INLINE_BYTES moves, at the sender from its source and at the receiver "
      "from where it lies in the end. When the two differ, the operation fails at both ends with TCPX_E_CORRUPT. Holds for each "

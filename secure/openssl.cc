@@ -31,7 +31,7 @@ Result<OpenSsl> OpenSsl::load(const char* ssl_name, const char* crypto_name) {
 #undef TCPX_FIND
   if (missing.empty()) return made;
   return Status(Code::kUnsupported, "load OpenSSL",
-                concat("UCCL_TCPX_SECRET_FILE needs OpenSSL 3 (package libssl3, or libssl3t64): ", missing));
+                concat("authentication needs OpenSSL 3 (package libssl3, or libssl3t64): ", missing));
 }
 
 Result<const OpenSsl*> OpenSsl::of_process() {

@@ -8,36 +8,34 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/environment.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
 
 namespace tcpx {
 namespace {
 
 constexpr const char* kRead = "read secret";
 
-Status refuse(const std::string& path, const std::string& why) {
-  return Status(Code::kBadConfig, kRead, concat(environment_info(Variable::kSecretFile).name, "=", path, ": ", why));
-}
+}  // namespace
 
-Status refuse_errno(const std::string& path) {
+Status cannot_open(Variable variable, const std::string& path) {
   const int error = errno;
   return Status(error == ENOENT ? Code::kNotFound : Code::kSystem, kRead,
-                concat(environment_info(Variable::kSecretFile).name, "=", path, ": ", std::strerror(error)), Domain::kErrno,
-                error);
+                concat(environment_info(variable).name, "=", path, ": ", std::strerror(error)), Domain::kErrno, error);
 }
 
-Status check_owner(int fd, const std::string& path) {
+Result<UniqueFd> open_private(Variable variable, const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    return Status(Code::kBadConfig, kRead, concat(environment_info(variable).name, "=", path, ": ", why));
+  };
+  // Opening a pipe would wait for its writer.
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat file {};
-  if (::fstat(fd, &file) != 0) return refuse_errno(path);
-  if (!S_ISREG(file.st_mode)) return refuse(path, "not a regular file");
-  if (file.st_uid != ::geteuid() && file.st_uid != 0) return refuse(path, concat("the file of another user, ", file.st_uid));
-  if ((file.st_mode & (S_IRWXG | S_IRWXO)) != 0) return refuse(path, "open to group or others: run chmod 600 on it");
-  return Status::ok();
+  if (!fd || ::fstat(fd.get(), &file) != 0) return cannot_open(variable, path);
+  if (!S_ISREG(file.st_mode)) return refuse("not a regular file");
+  if (file.st_uid != ::geteuid() && file.st_uid != 0) return refuse(concat("the file of another user, ", file.st_uid));
+  if ((file.st_mode & (S_IRWXG | S_IRWXO)) != 0) return refuse("open to group or others: run chmod 600 on it");
+  return fd;
 }
-
-}  // namespace
 
 void Secret::Wipe::operator()(std::byte* memory) const {
   ::explicit_bzero(memory, kMostBytes);
@@ -56,22 +54,23 @@ Result<Secret> Secret::zeros(size_t size) {
 }
 
 Result<Secret> Secret::read_file(const std::string& path) {
-  // Opening a pipe would wait for its writer.
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd) return refuse_errno(path);
-  TCPX_RETURN_IF_ERROR(check_owner(fd.get(), path));
+  constexpr Variable kFile = Variable::kSecretFile;
+  const auto refuse = [&](const std::string& why) {
+    return Status(Code::kBadConfig, kRead, concat(environment_info(kFile).name, "=", path, ": ", why));
+  };
+  TCPX_ASSIGN_OR_RETURN(const UniqueFd fd, open_private(kFile, path));
   TCPX_ASSIGN_OR_RETURN(Secret secret, zeros(kMostBytes));
   size_t size = 0;
   while (size < kMostBytes) {
     const ssize_t n = ::read(fd.get(), secret.memory_.get() + size, kMostBytes - size);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return refuse_errno(path);
+    if (n < 0) return cannot_open(kFile, path);
     if (n == 0) break;
     size += static_cast<size_t>(n);
   }
-  if (size == kMostBytes) return refuse(path, concat("longer than ", kMostBytes - 1, " bytes"));
+  if (size == kMostBytes) return refuse(concat("longer than ", kMostBytes - 1, " bytes"));
   if (size > 0 && secret.memory_.get()[size - 1] == std::byte{'\n'}) --size;
-  if (size < kFewestBytes) return refuse(path, concat("only ", size, " bytes; a secret has at least ", kFewestBytes));
+  if (size < kFewestBytes) return refuse(concat("only ", size, " bytes; a secret has at least ", kFewestBytes));
   secret.size_ = size;
   return secret;
 }

@@ -6,9 +6,17 @@
 #include <span>
 #include <string>
 
+#include "base/environment.h"
+#include "base/unique_fd.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
+
+/// Opens the file that the variable names, if this user or root owns it and neither group nor others may read it.
+/// @return kNotFound and kSystem with the errno; kBadConfig naming the rule
+Result<UniqueFd> open_private(Variable variable, const std::string& path);
+/// Status for the errno of opening the file that the variable names.
+Status cannot_open(Variable variable, const std::string& path);
 
 /// Movable. A forked child has a copy of the memory.
 class Secret {

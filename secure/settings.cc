@@ -11,17 +11,51 @@ std::string name_of_variables(Credential credential) {
       break;
     case Credential::kSecret:
       return environment_info(Variable::kSecretFile).name;
+    case Credential::kCertificate:
+      return environment_info(Variable::kTlsCert).name;
   }
-  return name_of_variables(Credential::kSecret);
+  return concat(name_of_variables(Credential::kSecret), " or ", name_of_variables(Credential::kCertificate));
 }
+
+namespace {
+
+// All files of a certificate or none; other settings mean nothing without them.
+Status read_certificate_settings(SecuritySettings& settings) {
+  settings.certificate = {.certificate = environment_text(Variable::kTlsCert),
+                          .key = environment_text(Variable::kTlsKey),
+                          .ca = environment_text(Variable::kTlsCa)};
+  const std::string peers = environment_text(Variable::kTlsPeers);
+  std::string there, missing;
+  for (const Variable variable : {Variable::kTlsCert, Variable::kTlsKey, Variable::kTlsCa, Variable::kTlsPeers}) {
+    const bool is_set = environment_is_set(variable);
+    if (!is_set && variable == Variable::kTlsPeers) continue;
+    std::string& names = is_set ? there : missing;
+    names = concat(names, names.empty() ? "" : " and ", environment_info(variable).name);
+  }
+  if (there.empty()) return Status::ok();
+  if (!missing.empty())
+    return Status(Code::kBadConfig, "read environment", concat(there, " without ", missing, ": set all of them"));
+  settings.credential = Credential::kCertificate;
+  TCPX_ASSIGN_OR_RETURN(settings.peers, PeerNames::parse(peers));
+  return Status::ok();
+}
+
+}  // namespace
 
 Result<SecuritySettings> SecuritySettings::from_environment() {
   SecuritySettings settings{.chosen = environment_is_set(Variable::kSecurity)};
   TCPX_ASSIGN_OR_RETURN(const auto choice, environment_choice(Variable::kSecurity));
   settings.protection = static_cast<Protection>(choice);
   if (settings.chosen && settings.protection == Protection::kOff) return settings;
+  TCPX_RETURN_IF_ERROR(read_certificate_settings(settings));
   settings.secret_file = environment_text(Variable::kSecretFile);
-  if (!settings.secret_file.empty()) settings.credential = Credential::kSecret;
+  if (!settings.secret_file.empty()) {
+    if (settings.credential != Credential::kNone)
+      return Status(Code::kBadConfig, "read environment",
+                    concat(name_of_variables(Credential::kSecret), " and ", name_of_variables(Credential::kCertificate),
+                           " are both set: an endpoint has one credential, so unset one"));
+    settings.credential = Credential::kSecret;
+  }
   if (settings.credential == Credential::kNone && settings.chosen)
     return Status(Code::kBadConfig, "read environment",
                   concat(environment_info(Variable::kSecurity).name, "=", environment_text(Variable::kSecurity), " needs ",

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "secure/certificate.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
@@ -10,7 +11,7 @@ namespace tcpx {
 /// In the order of UCCL_TCPX_SECURITY.
 enum class Protection { kOff, kAuth };
 /// With what an end proves who it is.
-enum class Credential { kNone, kSecret };
+enum class Credential { kNone, kSecret, kCertificate };
 
 struct SecuritySettings {
   Protection protection = Protection::kOff;
@@ -18,11 +19,14 @@ struct SecuritySettings {
   bool chosen = false;           ///< UCCL_TCPX_SECURITY is set; else the protection follows from the credential
   std::string secret_file = {};  ///< with Credential::kSecret
 
-  /// Reads no file. @return kBadConfig: a protection that needs a credential, and there is none
+  CertificateFiles certificate = {};  ///< with Credential::kCertificate
+  PeerNames peers = {};               ///< with Credential::kCertificate
+
+  /// Reads no file. @return kBadConfig: a protection that needs a credential, and there is none; half a certificate; two credentials
   static Result<SecuritySettings> from_environment();
 };
 
-/// Variables that give a credential, for sentences: "UCCL_TCPX_SECRET_FILE".
+/// Variables that give a credential, for sentences; kNone: any.
 std::string name_of_variables(Credential credential);
 
 }  // namespace tcpx

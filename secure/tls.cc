@@ -1,11 +1,16 @@
 #include "secure/tls.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
+#include "base/clock.h"
+#include "base/environment.h"
+#include "base/log.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "secure/derive_key.h"
@@ -15,6 +20,7 @@
 namespace tcpx {
 namespace {
 
+constexpr Duration kLookAtFiles = std::chrono::seconds(1);
 constexpr const char* kHandshake = "TLS handshake";
 constexpr std::string_view kKeyLabel = "tcpx-p2p control connection 1";
 constexpr std::string_view kKeyName = "tcpx-p2p";  // the identity of the pre-shared key; it is sent in clear
@@ -23,6 +29,22 @@ constexpr unsigned char kCipherId[] = {0x13, 0x01};
 
 const unsigned char* as_chars(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+// @param refused a code of X509_verify_cert
+std::string cause_of(long refused, const OpenSsl& library) {
+  const char* const text = library.X509_verify_cert_error_string(refused);
+  switch (refused) {
+    case X509_V_ERR_APPLICATION_VERIFICATION:
+      return concat("not one of ", environment_info(Variable::kTlsPeers).name);
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE:  // by a CA of the same name
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+      return concat("its CA is not in ", environment_info(Variable::kTlsCa).name, " (", text, ")");
+    default:
+      return text;
+  }
 }
 
 Status no_memory(const char* what) {
@@ -37,7 +59,7 @@ struct TlsContext::Callbacks {
     const OpenSsl& library = context.library_;
     SSL_SESSION* const made = library.SSL_SESSION_new();
     if (made == nullptr) return nullptr;
-    const auto key = context.key_.bytes();
+    const auto key = context.key_->bytes();
     if (library.SSL_SESSION_set1_master_key(made, as_chars(key), key.size()) == 1 &&
         library.SSL_SESSION_set_cipher(made, library.SSL_CIPHER_find(ssl, kCipherId)) == 1 &&
         library.SSL_SESSION_set_protocol_version(made, TLS1_3_VERSION) == 1)
@@ -49,10 +71,16 @@ struct TlsContext::Callbacks {
     const OpenSsl& library = **OpenSsl::of_process();
     return *static_cast<const TlsContext*>(library.SSL_CTX_get_ex_data(library.SSL_get_SSL_CTX(ssl), 0));
   }
+  static TlsSession& session_with(const OpenSsl& library, SSL* ssl) {
+    return *static_cast<TlsSession*>(library.SSL_get_ex_data(ssl, 0));
+  }
   static int find(SSL* ssl, const unsigned char* name, size_t size, SSL_SESSION** session) {
     *session = nullptr;
     if (size != kKeyName.size() || std::memcmp(name, kKeyName.data(), size) != 0) return 1;
-    *session = session_of(of(ssl), ssl);
+    const TlsContext& context = of(ssl);
+    session_with(context.library_, ssl).secret_offered_ = true;
+    if (!context.key_) return 1;
+    *session = session_of(context, ssl);
     return *session != nullptr;
   }
   static int use(SSL* ssl, const EVP_MD*, const unsigned char** name, size_t* size, SSL_SESSION** session) {
@@ -61,11 +89,53 @@ struct TlsContext::Callbacks {
     *session = session_of(of(ssl), ssl);
     return *session != nullptr;
   }
+  static int verify(X509_STORE_CTX* store, void* argument);
 };
+
+struct TlsContext::OwnCertificate {
+  /// By which a file that has changed is known: of each file its device, inode, size, and time of change.
+  using Stamp = std::vector<int64_t>;
+
+  CertificateFiles files;
+  PeerNames peers;
+  Deadline looks_again;
+  Stamp seen;
+
+  Stamp look() const {
+    Stamp stamp;
+    for (const std::string* path : {&files.certificate, &files.key, &files.ca}) {
+      struct stat file {};
+      (void)::stat(path->c_str(), &file);  // zeros for one that is missing
+      for (const auto number :
+           {static_cast<int64_t>(file.st_dev), static_cast<int64_t>(file.st_ino), static_cast<int64_t>(file.st_size),
+            static_cast<int64_t>(file.st_mtim.tv_sec), static_cast<int64_t>(file.st_mtim.tv_nsec)})
+        stamp.push_back(number);
+    }
+    return stamp;
+  }
+};
+
+// An alert tells the peer of a name that is not taken as of nothing else: handshake_failure.
+int TlsContext::Callbacks::verify(X509_STORE_CTX* store, void* argument) {
+  const TlsContext& context = *static_cast<const TlsContext*>(argument);
+  const OpenSsl& library = context.library_;
+  auto* const ssl = static_cast<SSL*>(library.X509_STORE_CTX_get_ex_data(store, library.SSL_get_ex_data_X509_STORE_CTX_idx()));
+  const auto names = names_of(library, library.X509_STORE_CTX_get0_cert(store));
+  std::string& name = session_with(library, ssl).peer_name_;
+  name = names.empty() ? "a certificate without a name" : names.front();
+  if (library.X509_verify_cert(store) != 1) return 0;
+  const PeerNames& peers = context.own_->peers;
+  const std::string* const found = peers.find(names);
+  if (found != nullptr) name = *found;
+  if (found != nullptr || peers.any()) return 1;
+  library.X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
+  return 0;
+}
 
 Result<std::unique_ptr<TlsContext>> TlsContext::from_environment() {
   TCPX_ASSIGN_OR_RETURN(const auto settings, SecuritySettings::from_environment());
   if (settings.protection == Protection::kOff) return std::unique_ptr<TlsContext>();
+  if (settings.credential == Credential::kCertificate) return create(settings.certificate, settings.peers);
   TCPX_ASSIGN_OR_RETURN(const Secret secret, Secret::read_file(settings.secret_file));
   return create(secret);
 }
@@ -74,26 +144,70 @@ Result<std::unique_ptr<TlsContext>> TlsContext::create(const Secret& secret, uin
   TCPX_ASSIGN_OR_RETURN(const OpenSsl* const library, OpenSsl::of_process());
   TCPX_ASSIGN_OR_RETURN(Secret key, Secret::zeros(kHmacBytes));
   if (!derive_key(*library, secret.bytes(), kKeyLabel, key.room().first<kHmacBytes>())) return no_memory("key");
-  std::unique_ptr<TlsContext> made(new TlsContext(*library, std::move(key), records_per_key));
-  SSL_CTX* const context = made->context_ = library->SSL_CTX_new(library->TLS_method());
-  if (context == nullptr || library->SSL_CTX_set_ex_data(context, 0, made.get()) != 1 ||
-      library->SSL_CTX_ctrl(context, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, nullptr) != 1 ||
-      library->SSL_CTX_ctrl(context, SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION, nullptr) != 1 ||
-      library->SSL_CTX_set_ciphersuites(context, kCipher) != 1 || library->SSL_CTX_set_num_tickets(context, 0) != 1)
-    return no_memory("context for TLS 1.3");
-  // The backlog moves in memory between two attempts to send it, and is sent record by record.
-  library->SSL_CTX_ctrl(context, SSL_CTRL_MODE, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, nullptr);
-  library->SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, nullptr);
-  // A record in one system call, not in one for its header and one for the rest.
-  library->SSL_CTX_ctrl(context, SSL_CTRL_SET_READ_AHEAD, 1, nullptr);
-  library->SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
-  library->SSL_CTX_set_psk_find_session_callback(context, Callbacks::find);
-  library->SSL_CTX_set_psk_use_session_callback(context, Callbacks::use);
+  std::unique_ptr<TlsContext> made(new TlsContext(*library, records_per_key));
+  made->key_ = std::move(key);
+  const MutexLock lock(made->mutex_);
+  TCPX_ASSIGN_OR_RETURN(made->context_, made->context());
+  library->SSL_CTX_set_psk_use_session_callback(made->context_.get(), Callbacks::use);
   return made;
 }
 
-TlsContext::~TlsContext() {
-  library_.SSL_CTX_free(context_);
+Result<std::unique_ptr<TlsContext>> TlsContext::create(const CertificateFiles& files, PeerNames peers) {
+  TCPX_ASSIGN_OR_RETURN(const OpenSsl* const library, OpenSsl::of_process());
+  std::unique_ptr<TlsContext> made(new TlsContext(*library, kRecordsPerKey));
+  made->own_ = std::make_unique<OwnCertificate>(
+      OwnCertificate{.files = files, .peers = std::move(peers), .looks_again = Deadline::after(kLookAtFiles)});
+  made->own_->seen = made->own_->look();
+  const MutexLock lock(made->mutex_);
+  TCPX_ASSIGN_OR_RETURN(made->context_, made->context_with_certificate());
+  return made;
+}
+
+TlsContext::TlsContext(const OpenSsl& library, uint64_t records_per_key) : library_(library), records_per_key_(records_per_key) {}
+
+TlsContext::~TlsContext() = default;
+
+Result<TlsContext::ContextPtr> TlsContext::context() const {
+  const OpenSsl& library = library_;
+  ContextPtr made(library.SSL_CTX_new(library.TLS_method()), [&library](SSL_CTX* context) { library.SSL_CTX_free(context); });
+  SSL_CTX* const context = made.get();
+  if (context == nullptr || library.SSL_CTX_set_ex_data(context, 0, const_cast<TlsContext*>(this)) != 1 ||
+      library.SSL_CTX_ctrl(context, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, nullptr) != 1 ||
+      library.SSL_CTX_ctrl(context, SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION, nullptr) != 1 ||
+      library.SSL_CTX_set_ciphersuites(context, kCipher) != 1 || library.SSL_CTX_set_num_tickets(context, 0) != 1)
+    return no_memory("context for TLS 1.3");
+  // The backlog moves in memory between two attempts to send it, and is sent record by record.
+  library.SSL_CTX_ctrl(context, SSL_CTRL_MODE, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, nullptr);
+  library.SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, nullptr);
+  // A record in one system call, not in one for its header and one for the rest.
+  library.SSL_CTX_ctrl(context, SSL_CTRL_SET_READ_AHEAD, 1, nullptr);
+  library.SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
+  library.SSL_CTX_set_psk_find_session_callback(context, Callbacks::find);
+  return made;
+}
+
+Result<TlsContext::ContextPtr> TlsContext::context_with_certificate() const {
+  TCPX_ASSIGN_OR_RETURN(ContextPtr made, context());
+  TCPX_RETURN_IF_ERROR(load_certificate(library_, made.get(), own_->files));
+  library_.SSL_CTX_set_verify(made.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  library_.SSL_CTX_set_cert_verify_callback(made.get(), Callbacks::verify, const_cast<TlsContext*>(this));
+  return made;
+}
+
+// Files that cannot be used are tried again only when they have changed.
+void TlsContext::read_anew() const {
+  if (!own_->looks_again.expired()) return;
+  own_->looks_again = Deadline::after(kLookAtFiles);
+  OwnCertificate::Stamp now = own_->look();
+  if (now == own_->seen) return;
+  own_->seen = std::move(now);
+  auto made = context_with_certificate();
+  if (!made.is_ok()) {
+    log(LogLevel::kWarning, "certificate: its files have changed, and the one from before stays: ", made.status().to_string());
+    return;
+  }
+  context_ = std::move(*made);
+  log(LogLevel::kInfo, "certificate: read anew from ", own_->files.certificate);
 }
 
 // OpenSSL's way to the socket. Its own one would raise SIGPIPE.
@@ -157,9 +271,16 @@ struct TlsSession::Socket {
 };
 
 Result<std::unique_ptr<TlsSession>> TlsContext::session(int fd, TlsRole role) const {
-  SSL* const ssl = library_.SSL_new(context_);
+  SSL* ssl = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    if (own_ != nullptr) read_anew();
+    ssl = library_.SSL_new(context_.get());
+  }
   if (ssl == nullptr) return no_memory("session");
-  std::unique_ptr<TlsSession> made(new TlsSession(library_, ssl, fd, records_per_key_));
+  std::unique_ptr<TlsSession> made(
+      new TlsSession(library_, ssl, fd, records_per_key_, own_ != nullptr ? Credential::kCertificate : Credential::kSecret));
+  if (library_.SSL_set_ex_data(ssl, 0, made.get()) != 1) return no_memory("session");
   BIO_METHOD* const method = TlsSession::Socket::method(library_);
   BIO* const bio = method == nullptr ? nullptr : library_.BIO_new(method);
   if (bio == nullptr) return no_memory("session");
@@ -172,7 +293,7 @@ Result<std::unique_ptr<TlsSession>> TlsContext::session(int fd, TlsRole role) co
   }
   library_.SSL_set_connect_state(ssl);
   // A server that has a certificate instead of the secret is refused: nobody is trusted to sign one.
-  library_.SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
+  if (own_ == nullptr) library_.SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
   return made;
 }
 
@@ -186,6 +307,67 @@ void TlsSession::begin() {
   error_ = 0;
 }
 
+bool TlsSession::has_proof() const {
+  const bool by_secret = library_.SSL_session_reused(ssl_) == 1;
+  if (credential_ == Credential::kSecret) return by_secret;
+  return !by_secret && library_.SSL_get0_peer_certificate(ssl_) != nullptr && library_.SSL_get_verify_result(ssl_) == X509_V_OK;
+}
+
+// Why two ends of this library do not meet, for both. A server tells its opinion of the client's certificate when the client has
+// finished its handshake.
+// @param reason of OpenSSL; 0: none of libssl's @return "": another cause
+std::string TlsSession::mismatch(int reason) const {
+  const bool server = library_.SSL_is_server(ssl_) == 1;
+  const std::string secret = concat("a secret (", name_of_variables(Credential::kSecret), ")");
+  const std::string certificate = concat("a certificate (", name_of_variables(Credential::kCertificate), ")");
+  const auto differ = [&](const char* as_it_seems) {
+    const bool own_secret = credential_ == Credential::kSecret;
+    return concat("this end has ", own_secret ? secret : certificate, " and the ", server ? "client" : "server", as_it_seems, " ",
+                  own_secret ? certificate : secret, ": give both the same");
+  };
+  if (credential_ == Credential::kSecret) {
+    if (established_) return "";
+    switch (reason) {
+      case SSL_R_BINDER_DOES_NOT_VERIFY:         // the client's proof is of another secret,
+      case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:  // and this is how OpenSSL tells the client
+      case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:      // the same, of other libraries
+        return concat("the secrets differ: give both ends the same ", name_of_variables(Credential::kSecret));
+      case SSL_R_CERTIFICATE_VERIFY_FAILED:
+        return differ("");
+      case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:  // this server would have to sign
+        return secret_offered_ ? "" : differ(", as it seems,");
+      default:
+        return "";
+    }
+  }
+  const char* const peers = environment_info(Variable::kTlsPeers).name;
+  if (const long refused = library_.SSL_get_verify_result(ssl_); refused != X509_V_OK)
+    return concat("the certificate of the ", server ? "client" : "server", ", ", peer_name_,
+                  ", is refused: ", cause_of(refused, library_));
+  const auto told = [&](const std::string& why) {
+    return concat("the ", server ? "client" : "server", " refuses the certificate of this end: ", why);
+  };
+  if (server && secret_offered_) return differ("");
+  switch (reason) {
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+      return concat("the client has no certificate: give it one (", name_of_variables(Credential::kCertificate), ")");
+    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+    case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:  // its CA has the same name as one of the peer's, and another key
+      return told(concat("its CA is not in the peer's ", environment_info(Variable::kTlsCa).name));
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+      return told("it has expired");
+    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+      return told("it is not valid, or not yet");
+    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+      return told("it is not good for both servers and clients");
+    case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
+      if (!server && peer_name_.empty()) return differ(", as it seems,");
+      return told(concat("its name is not one of the peer's ", peers));
+    default:
+      return "";
+  }
+}
+
 // The end of the stream comes before errors of the socket, because OpenSSL answers it with an alert, which may fail.
 // @param error of SSL_get_error
 Status TlsSession::failure(const char* operation, int error) const {
@@ -194,14 +376,8 @@ Status TlsSession::failure(const char* operation, int error) const {
   if (cut_off_) return Status(Code::kPeerGone, operation, concat(closed, " without TLS's goodbye"), Domain::kErrno, ECONNRESET);
   if (error_ != 0) return stream_error(operation, error_);
   const unsigned long code = library_.ERR_peek_error();
-  switch (established_ || ERR_GET_LIB(code) != ERR_LIB_SSL ? 0 : ERR_GET_REASON(code)) {
-    case SSL_R_BINDER_DOES_NOT_VERIFY:         // the client's proof is of another secret,
-    case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:  // and this is how OpenSSL tells the client
-    case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:      // the same, of other libraries
-      return Status(Code::kMismatch, operation, "the secrets differ: give both ends the same UCCL_TCPX_SECRET_FILE");
-    default:
-      break;
-  }
+  if (std::string why = mismatch(ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0); !why.empty())
+    return Status(Code::kMismatch, operation, std::move(why));
   const char* const reason = library_.ERR_reason_error_string(code);
   return Status(Code::kProtocol, operation, concat("TLS: ", reason != nullptr ? reason : "unknown error"));
 }
@@ -211,8 +387,8 @@ Result<TlsSession::Step> TlsSession::handshake() {
   begin();
   const int done = library_.SSL_do_handshake(ssl_);
   if (done == 1) {
-    if (library_.SSL_session_reused(ssl_) != 1)
-      return broken_ = Status(Code::kProtocol, kHandshake, "the peer has not proved that it has the secret");
+    if (!has_proof()) return broken_ = Status(Code::kProtocol, kHandshake, "the peer has not proved who it is");
+    if (credential_ == Credential::kSecret) peer_name_ = "secret";
     established_ = true;
     return Step::kDone;
   }

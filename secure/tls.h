@@ -1,9 +1,10 @@
-// TLS 1.3 between two ends that share a secret, by OpenSSL (secure/openssl.h): each proves to the other that it has the secret, then
-// all that they say is encrypted, and any change of it is noticed.
+// TLS 1.3 between two ends that share a secret, or that have certificates, by OpenSSL (secure/openssl.h): each proves to the other who
+// it is, then all that they say is encrypted, and any change of it is noticed.
 //
-// The key is derived from the secret (HKDF with SHA-256) and used as an external pre-shared key with a fresh (EC)DH exchange, so that
-// a secret that leaks later reveals no earlier connection. There is one cipher, TLS_AES_128_GCM_SHA256, and there are no
-// certificates, tickets, early data or older versions. Both ends name the key alike; which secret it is shows in the proof alone.
+// With certificates each end verifies the other's: its CA, its dates, its name (secure/certificate.h). A secret gives a key (HKDF with
+// SHA-256), which is used as an external pre-shared key with a fresh (EC)DH exchange, so that a secret that leaks later reveals no
+// earlier connection. Both ends name the key alike; which secret it is shows in the proof alone.
+// There is one cipher, TLS_AES_128_GCM_SHA256, and there are no tickets, early data or older versions.
 //
 // A session works over a connected, non-blocking socket, which it does not own. A stream that ends without TLS's goodbye was cut off:
 // that is kPeerGone with ECONNRESET, as if the kernel had said so. A session holds about 40 KiB.
@@ -12,11 +13,17 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "base/mutex.h"
+#include "secure/certificate.h"
 #include "secure/secret.h"
+#include "secure/settings.h"
 #include "tcpx/status.h"
 
 struct ssl_ctx_st;
@@ -35,10 +42,13 @@ class TlsContext {
   /// A key encrypts at most so many records (RFC 8446, 5.5, allows 24 million).
   static constexpr uint64_t kRecordsPerKey = uint64_t{1} << 23;
 
-  /// As SecuritySettings say. @return null: connections are in clear; errors of the settings, of Secret::read_file and of `create`
+  /// As SecuritySettings say. @return null: connections are in clear; errors of the settings, of Secret::read_file and of both `create`
   static Result<std::unique_ptr<TlsContext>> from_environment();
   /// @param secret is not needed later. @return kUnsupported: there is no OpenSSL; kExhausted
   static Result<std::unique_ptr<TlsContext>> create(const Secret& secret, uint64_t records_per_key = kRecordsPerKey);
+  /// With a certificate, which is read anew once its files have changed: a session that begins looks at them, at most once a second.
+  /// If what is there then cannot be used, the present one stays, with a warning. @return also errors of load_certificate
+  static Result<std::unique_ptr<TlsContext>> create(const CertificateFiles& files, PeerNames peers);
   ~TlsContext();
 
   /// A new session. The context must outlive its handshake. @param fd must outlive the session
@@ -46,13 +56,19 @@ class TlsContext {
 
  private:
   struct Callbacks;
-  TlsContext(const OpenSsl& library, Secret key, uint64_t records_per_key)
-      : library_(library), key_(std::move(key)), records_per_key_(records_per_key) {}
+  struct OwnCertificate;
+  using ContextPtr = std::unique_ptr<ssl_ctx_st, std::function<void(ssl_ctx_st*)>>;
+  TlsContext(const OpenSsl& library, uint64_t records_per_key);
+  Result<ContextPtr> context() const;
+  Result<ContextPtr> context_with_certificate() const;
+  void read_anew() const TCPX_REQUIRES(mutex_);
 
   const OpenSsl& library_;
-  const Secret key_;
   const uint64_t records_per_key_;
-  ssl_ctx_st* context_ = nullptr;
+  std::optional<Secret> key_;
+  std::unique_ptr<OwnCertificate> own_;  // null with a key
+  mutable Mutex mutex_;
+  mutable ContextPtr context_ TCPX_GUARDED_BY(mutex_);  // sessions hold it, too
 };
 
 /// One thread at a time.
@@ -69,9 +85,11 @@ class TlsSession {
   ~TlsSession();
 
   /// Goes on with the handshake without waiting. Call it until it is done or in clear.
-  /// @return kMismatch: the secrets differ; kProtocol: the peer does not speak TLS as we do; kPeerGone
+  /// @return kMismatch: the secrets differ, or a certificate is refused, here or by the peer; kProtocol: the peer does not speak TLS as we do; kPeerGone
   Result<Step> handshake();
   bool is_established() const { return established_; }
+  /// Of the peer, as its certificate names it; "secret" when that is what it has proved. Empty before.
+  const std::string& peer_name() const { return peer_name_; }
 
   /// Reads as many bytes as have come. Needs an established session. @return number of bytes, 0: none now; kPeerGone at the end
   /// of the stream, without an errno if the peer said goodbye; kProtocol: what came is not what the peer sent
@@ -90,20 +108,25 @@ class TlsSession {
  private:
   friend class TlsContext;
   struct Socket;
-  TlsSession(const OpenSsl& library, ssl_st* ssl, int fd, uint64_t records_per_key)
-      : library_(library), ssl_(ssl), fd_(fd), records_per_key_(records_per_key) {}
+  TlsSession(const OpenSsl& library, ssl_st* ssl, int fd, uint64_t records_per_key, Credential credential)
+      : library_(library), ssl_(ssl), fd_(fd), records_per_key_(records_per_key), credential_(credential) {}
   void begin();
+  bool has_proof() const;
+  std::string mismatch(int reason) const;
   Status failure(const char* operation, int error) const;
 
   const OpenSsl& library_;
   ssl_st* const ssl_;
   const int fd_;
   const uint64_t records_per_key_;
+  const Credential credential_;
+  std::string peer_name_;
   uint64_t records_ = 0;   // sent with the present key
   int error_ = 0;          // errno of the socket in the present call
   bool cut_off_ = false;   // the socket has shown its end
   bool heard_ = false;     // the socket has shown bytes of TLS
   bool in_clear_ = false;  // the socket has shown others
+  bool secret_offered_ = false;  // by the client
   bool established_ = false, half_sent_ = false, may_have_more_ = true;
   Status broken_;  // of reading; reported once all bytes before it have been read
 };

@@ -94,9 +94,10 @@ Result<std::optional<std::byte>> first_byte(int fd) {
   return system_error("bootstrap hello", errno);
 }
 
-Status one_has_no_secret(const char* has, const char* has_not) {
+Status one_is_in_clear(const char* has, const char* has_not) {
   return Status(Code::kUnsupported, "bootstrap",
-                concat("UCCL_TCPX_SECRET_FILE is set at the ", has, " and not at the ", has_not, ": set it at both or neither"));
+                concat("authentication is on at the ", has, " and off at the ", has_not, ": set ",
+                       name_of_variables(Credential::kNone), " at both or neither"));
 }
 
 // Reads why a server that answers in clear does not serve a client that waits for TLS.
@@ -109,10 +110,10 @@ Status read_refusal(int fd, Deadline deadline, const std::atomic<bool>* stop) {
     TCPX_RETURN_IF_ERROR(wait_for(fd, POLLIN, deadline, stop));
   }
   const Frame frame = assembler.take();
-  if (frame.type != FrameType::kFinish) return one_has_no_secret("client", "server");
+  if (frame.type != FrameType::kFinish) return one_is_in_clear("client", "server");
   Status reported;
   TCPX_RETURN_IF_ERROR(decode_finish(frame, reported));
-  return reported.is_ok() ? one_has_no_secret("client", "server") : reported;
+  return reported.is_ok() ? one_is_in_clear("client", "server") : reported;
 }
 
 Result<std::unique_ptr<TlsSession>> secure(int fd, const TlsContext& tls, Deadline deadline, const std::atomic<bool>* stop) {
@@ -234,8 +235,8 @@ Result<bool> BootstrapServer::secure(Waiting& client) {
     if (!client.first) return false;
     client.heard_at = Clock::steady().now();
     const bool speaks_tls = *client.first == TlsSession::kHandshakeByte;
-    if (speaks_tls && options_.tls == nullptr) return one_has_no_secret("client", "server");
-    if (!speaks_tls && options_.tls != nullptr && *client.first == kFrame) return one_has_no_secret("server", "client");
+    if (speaks_tls && options_.tls == nullptr) return one_is_in_clear("client", "server");
+    if (!speaks_tls && options_.tls != nullptr && *client.first == kFrame) return one_is_in_clear("server", "client");
     if (!speaks_tls && options_.tls != nullptr) return Status(Code::kProtocol, "bootstrap", "neither TLS nor a frame");
     if (speaks_tls) {
       TCPX_ASSIGN_OR_RETURN(client.tls, options_.tls->session(client.socket.get(), TlsRole::kServer));
@@ -387,7 +388,8 @@ Status BootstrapServer::greet(Waiting& client) {
 void BootstrapServer::drop(const Waiting& client, const Status& why) {
   // A connection that never sent anything is a port scan or a health check, and deserves no warning.
   log(client.first ? LogLevel::kWarning : LogLevel::kInfo, "bootstrap: dropped ", client.peer.to_string(), ": ", why.to_string());
-  if (why.code() != Code::kUnsupported && why.code() != Code::kExhausted) return;
+  // A refusal by TLS has been sent already.
+  if (why.code() != Code::kUnsupported && why.code() != Code::kExhausted && why.code() != Code::kMismatch) return;
   // The client is of this library, but has another version or setting, or found no room: tell it why. Its send buffer is empty, so
   // this does not wait. In the middle of a handshake it could not read that; it takes the end for a reset, and tries again.
   const auto answer = encode_frame(encode_finish(why));

@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "base/socket_io.h"
+#include "tests/support/certificates.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/secret_file.h"
@@ -112,7 +113,7 @@ TEST_F(EndpointSecret, WithoutItTheDefaultPlacesAreTheNics) {
 
 TEST_F(EndpointSecret, AClientWithoutItIsRefusedAndToldWhy) {
   const auto server = endpoint_with(&secret_), client = endpoint_with(nullptr);
-  const std::string why = "UCCL_TCPX_SECRET_FILE is set at the server and not at the client";
+  const std::string why = "authentication is on at the server and off at the client";
   const Status status = refusal(*server, *client, why);
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_NE(status.detail().find(why), std::string::npos) << status.to_string();
@@ -120,10 +121,57 @@ TEST_F(EndpointSecret, AClientWithoutItIsRefusedAndToldWhy) {
 
 TEST_F(EndpointSecret, AClientThatHasItDoesNotGoOnWithAServerWithout) {
   const auto server = endpoint_with(nullptr), client = endpoint_with(&secret_);
-  const std::string why = "UCCL_TCPX_SECRET_FILE is set at the client and not at the server";
+  const std::string why = "authentication is on at the client and off at the server";
   const Status status = refusal(*server, *client, why);
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_NE(status.detail().find(why), std::string::npos) << status.to_string();
+}
+
+/// An endpoint with this certificate, which takes peers with names of the pattern.
+std::unique_ptr<Endpoint> endpoint_with(const EndFiles& files, const std::string& peers) {
+  const std::pair<Variable, std::string> values[] = {{Variable::kTlsCert, files.certificate.path()},
+                                                     {Variable::kTlsKey, files.key.path()},
+                                                     {Variable::kTlsCa, files.ca.path()},
+                                                     {Variable::kTlsPeers, peers}};
+  for (const auto& [variable, value] : values) EXPECT_TRUE(environment_set(variable, value).is_ok());
+  auto made = endpoint_with(nullptr);
+  for (const auto& [variable, value] : values) EXPECT_TRUE(environment_set(variable, "").is_ok());
+  return made;
+}
+
+TEST_F(EndpointSecret, TwoWithCertificatesMeet) {
+  const Authority authority;
+  const EndFiles files(authority, {.dns = "w.svc"}), others(authority, {.dns = "head.svc"});
+  const auto a = endpoint_with(files, "head.svc"), b = endpoint_with(others, "*.svc");
+  const auto [at_a, at_b] = connect_pair(*a, *b);
+  EXPECT_TRUE(moves(*a, at_a, *b, at_b, 3'000'000));
+}
+
+// The client has said its first words before it hears of that.
+TEST_F(EndpointSecret, ACertificateThatIsNotTakenIsToldAtBothEnds) {
+  const Authority authority;
+  const EndFiles files(authority, {.dns = "w.svc"});
+  for (int i = 0; i < 20; ++i) {
+    const auto server = endpoint_with(files, "head.svc"), client = endpoint_with(files, "w.svc");
+    const Status status = refusal(*server, *client, "the certificate of the client, w.svc, is refused: not one of");
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_NE(status.detail().find("its name is not one of the peer's UCCL_TCPX_TLS_PEERS"), std::string::npos)
+        << status.to_string();
+  }
+}
+
+TEST_F(EndpointSecret, ASecretAndACertificateAreToldApartAtBothEnds) {
+  const Authority authority;
+  const EndFiles files(authority, {});
+  for (const bool secret_connects : {true, false}) {
+    const auto by_secret = endpoint_with(&secret_), by_certificate = endpoint_with(files, "");
+    const Status status = secret_connects
+                              ? refusal(*by_certificate, *by_secret, "and the client a secret (UCCL_TCPX_SECRET_FILE)")
+                              : refusal(*by_secret, *by_certificate, "a certificate (UCCL_TCPX_TLS_CERT): give both");
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_NE(status.detail().find("a secret (UCCL_TCPX_SECRET_FILE)"), std::string::npos) << status.to_string();
+    EXPECT_NE(status.detail().find("a certificate (UCCL_TCPX_TLS_CERT)"), std::string::npos) << status.to_string();
+  }
 }
 
 TEST_F(EndpointSecret, AnotherSecretIsRefusedAtBothEnds) {

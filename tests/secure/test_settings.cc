@@ -20,7 +20,8 @@ Result<SecuritySettings> settings_of(Values values) {
   return read;
 }
 
-constexpr Variable kSecurity = Variable::kSecurity, kSecretFile = Variable::kSecretFile;
+constexpr Variable kSecurity = Variable::kSecurity, kSecretFile = Variable::kSecretFile, kTlsCert = Variable::kTlsCert,
+                   kTlsKey = Variable::kTlsKey, kTlsCa = Variable::kTlsCa, kTlsPeers = Variable::kTlsPeers;
 
 TEST(SecuritySettings, OffWhileThereIsNoCredential) {
   const auto settings = settings_of({}).value();
@@ -49,6 +50,25 @@ TEST(SecuritySettings, AuthenticationWithNothingSaysWhatToSet) {
   const Status status = settings_of({{kSecurity, "auth"}}).status();
   EXPECT_EQ(status.code(), Code::kBadConfig);
   EXPECT_NE(status.detail().find("UCCL_TCPX_SECURITY=auth needs UCCL_TCPX_SECRET_FILE"), std::string::npos) << status.to_string();
+}
+
+TEST(SecuritySettings, ACertificateHasThreeFiles) {
+  const auto settings = settings_of({{kTlsCert, "/c"}, {kTlsKey, "/k"}, {kTlsCa, "/a"}, {kTlsPeers, "*.svc"}}).value();
+  EXPECT_EQ(settings.protection, Protection::kAuth);
+  EXPECT_EQ(settings.credential, Credential::kCertificate);
+  EXPECT_EQ(settings.certificate.certificate + settings.certificate.key + settings.certificate.ca, "/c/k/a");
+  EXPECT_FALSE(settings.peers.any());
+  const auto why = [](Values values) { return settings_of(values).status().to_string(); };
+  EXPECT_NE(why({{kTlsCert, "/c"}, {kTlsCa, "/a"}}).find("UCCL_TCPX_TLS_CERT and UCCL_TCPX_TLS_CA without UCCL_TCPX_TLS_KEY"),
+            std::string::npos);
+  EXPECT_NE(why({{kTlsPeers, "*.svc"}}).find("UCCL_TCPX_TLS_PEERS without UCCL_TCPX_TLS_CERT and"), std::string::npos);
+}
+
+TEST(SecuritySettings, TwoCredentialsAreRefused) {
+  const Status status = settings_of({{kTlsCert, "/c"}, {kTlsKey, "/k"}, {kTlsCa, "/a"}, {kSecretFile, "/s"}}).status();
+  EXPECT_EQ(status.code(), Code::kBadConfig);
+  EXPECT_NE(status.detail().find("UCCL_TCPX_SECRET_FILE and UCCL_TCPX_TLS_CERT are both set"), std::string::npos)
+      << status.to_string();
 }
 
 TEST(SecuritySettings, OtherValuesAreRefused) {
