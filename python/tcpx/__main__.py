@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ usage: tcpx COMMAND [ARGUMENTS]
   path             the way that bytes take on this machine: net plugin, interfaces, unpacker, and shared memory on one host;
                    moves 64 MiB each way and compares them
   help NAME        print what an error means and what cures it: tcpx help TCPX_E_TIMEOUT
+  secret new PATH  write a new secret into a new file, for UCCL_TCPX_SECRET_FILE; copy it to the other hosts by a safe way
   nixl install     put the back-end TCPX beside the plugins of the NIXL wheel that this Python has
   nixl verify      say whether a NIXL agent finds it
   nixl uninstall   take it away again
@@ -66,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nixl = _HERE / "lib" / "nixl"
         options = ["--plugin", str(nixl / "libplugin_TCPX.so"), *_NIXL_OPTIONS[rest[0]], *rest[1:]]
         return _become(nixl / "install.py", options)
+    if command == "secret" and rest[:1] == ["new"] and len(rest) == 2 and not rest[1].startswith("-"):
+        return _new_secret(rest[1])
     print(_NIXL_USAGE if command == "nixl" else _USAGE, end="", file=sys.stderr)
     if command == "nixl" and not rest:
         print("tcpx: nixl what? install, verify or uninstall", file=sys.stderr)
@@ -89,6 +94,27 @@ def _help_on(name: str) -> int:
         print(f"tcpx: no error is named '{name}'. There are: {', '.join(_help.names())}", file=sys.stderr)
         return 2
     print(f"{entry}\n\nAll entries: {_help.PAGE}")
+    return 0
+
+
+def _new_secret(path: str) -> int:
+    """Writes 32 random bytes in hexadecimal. A file that is there may be the secret of running endpoints, and stays as it is."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        print(f"tcpx: {path} is there already, and is never overwritten", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"tcpx: {path} cannot be made: {error.strerror}", file=sys.stderr)
+        return 1
+    try:
+        with os.fdopen(file, "w") as out:
+            out.write(f"{secrets.token_hex(32)}\n")
+    except OSError as error:
+        os.unlink(path)
+        print(f"tcpx: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+    print(f"{path}: a new secret; export UCCL_TCPX_SECRET_FILE={shlex.quote(os.path.abspath(path))}")
     return 0
 
 

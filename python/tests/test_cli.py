@@ -49,7 +49,7 @@ def test_help_names_every_command() -> None:
     said = run("--help")
     assert said.returncode == 0
     assert said.stderr == ""
-    for command in ("doctor", "perf", "path", "help NAME", "nixl install", "nixl verify", "nixl uninstall"):
+    for command in ("doctor", "perf", "path", "help NAME", "secret new PATH", "nixl install", "nixl verify", "nixl uninstall"):
         assert f"\n  {command} " in said.stdout
 
 
@@ -171,6 +171,46 @@ def test_nixl_is_done_by_its_script(
     with pytest.raises(SystemExit):
         cli.main(["nixl", action, "--more"])
     assert capsys.readouterr().out.strip() == str(["--plugin", str(nixl / "libplugin_TCPX.so"), *option, "--more"])
+
+
+def test_a_new_secret_is_private_and_no_file_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "a secret"
+    made = run("secret", "new", str(path))
+    assert made.returncode == 0, made.stderr
+    assert f"UCCL_TCPX_SECRET_FILE='{path}'" in made.stdout
+    text = path.read_text()
+    assert len(bytes.fromhex(text)) == 32
+    assert text.strip() not in made.stdout
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = run("secret", "new", str(path))
+    assert again.returncode == 1
+    assert "is there already, and is never overwritten" in again.stderr
+    assert path.read_text() == text
+    other = run("secret", "new", str(tmp_path / "other"))
+    assert other.returncode == 0
+    assert (tmp_path / "other").read_text() != text
+
+
+def test_an_endpoint_takes_a_new_secret(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    assert run("secret", "new", str(path)).returncode == 0
+    make = "import tcpx; tcpx.Endpoint(listen='127.0.0.1').close()"
+    environment = {**LOOPBACK, "UCCL_TCPX_SECRET_FILE": str(path)}
+    subprocess.run([sys.executable, "-c", make], check=True, timeout=TIMEOUT, env=environment)
+
+
+@pytest.mark.parametrize("arguments", [[], ["new"], ["new", "--help"], ["new", "a", "b"], ["old", "a"]])
+def test_a_secret_has_one_path(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("secret", *arguments).returncode == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_secret_in_a_missing_folder_is_no_trace(tmp_path: Path) -> None:
+    made = run("secret", "new", str(tmp_path / "none" / "secret"))
+    assert made.returncode == 1
+    assert "cannot be made: No such file or directory" in made.stderr
+    assert "Traceback" not in made.stderr
 
 
 def test_nixl_without_its_wheel() -> None:
