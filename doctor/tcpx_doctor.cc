@@ -24,6 +24,7 @@
 #include "doctor/network.h"
 #include "doctor/nic.h"
 #include "doctor/plugin.h"
+#include "doctor/security.h"
 #include "doctor/selftest.h"
 #include "doctor/services.h"
 #include "measure/end_process.h"
@@ -84,6 +85,7 @@ std::vector<Group> groups_of(const Machine& machine, const Options& options) {
              ask_services(facts);
              return check_services(facts);
            }},
+          {"security", [&] { return check_security(security_facts(machine)); }},
           {"environment", [&] { return check_environment(environment_facts(machine)); }},
           {"network",
            [&] {

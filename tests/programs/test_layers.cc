@@ -63,7 +63,7 @@ const std::vector<Layer>& layers() {
       {"integrations/nixl/", {"tcpx/", "base/", "integrations/nixl/"}, {}},
       {"python/", {"tcpx/", "base/", "python/"}, {}},
       // The self-test runs a second process as test_tcpx_perf does.
-      {"doctor/", {"tcpx/", "base/", "net/", "transfer/device_placement.h", "measure/", "programs/", "doctor/"}, {}},
+      {"doctor/", {"tcpx/", "base/", "net/", "secure/certificate.h", "secure/secret.h", "secure/settings.h", "transfer/device_placement.h", "measure/", "programs/", "doctor/"}, {}},
       {"programs/", kAnything, {"tests/", "doctor/"}},
       {"tests/", kAnything, {}},
   };
