@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/environment.h"
 #include "secure/derive_key.h"
 #include "secure/openssl.h"
+#include "secure/settings.h"
 
 namespace tcpx {
 namespace {
@@ -26,9 +26,10 @@ bool same_mac(const Mac& a, const Mac& b) {
 }
 
 Result<std::unique_ptr<Prover>> Prover::from_environment() {
-  const std::string path = environment_text(Variable::kSecretFile);
-  if (path.empty()) return std::unique_ptr<Prover>();
-  TCPX_ASSIGN_OR_RETURN(const Secret secret, Secret::read_file(path));
+  TCPX_ASSIGN_OR_RETURN(const auto settings, SecuritySettings::from_environment());
+  if (settings.protection == Protection::kOff) return std::unique_ptr<Prover>();
+  TCPX_ASSIGN_OR_RETURN(const Secret secret, settings.credential == Credential::kSecret ? Secret::read_file(settings.secret_file)
+                                                                                       : Secret::zeros(Secret::kFewestBytes));
   TCPX_ASSIGN_OR_RETURN(Prover made, create(secret));
   return std::make_unique<Prover>(std::move(made));
 }

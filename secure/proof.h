@@ -25,7 +25,8 @@ bool same_mac(const Mac& a, const Mac& b);
 /// A key. Any thread.
 class Prover {
  public:
-  /// With the secret that UCCL_TCPX_SECRET_FILE names. @return null when it is not set; errors of Secret::read_file and of `create`
+  /// With the secret of SecuritySettings. Ends with certificates share none: what they prove to know is then only what each derives
+  /// this key for, which must have come over TLS. @return null: no protection; errors of SecuritySettings, Secret::read_file, `create`
   static Result<std::unique_ptr<Prover>> from_environment();
   /// @param secret is not needed later. @return kUnsupported: there is no OpenSSL; kExhausted
   static Result<Prover> create(const Secret& secret);
