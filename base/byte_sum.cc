@@ -24,14 +24,22 @@ uint64_t reduce(Wide value) {
   return low >= kPrime ? low - kPrime : low;
 }
 
+uint64_t join(const auto& powers, size_t i) {
+  return powers[0][i] | powers[1][i] << kLimbBits | powers[2][i] << (2 * kLimbBits);
+}
+
 }  // namespace
+
+uint64_t ByteSumKey::power_in_block(size_t word) const {
+  return join(powers_, word);
+}
 
 uint64_t ByteSumKey::sum_plainly(const std::byte* block, const Powers& powers) {
   Wide sum = 0;
   for (size_t i = 0; i < kBlockWords; ++i) {
     uint32_t word;
     std::memcpy(&word, block + i * sizeof word, sizeof word);
-    sum += Wide{word} * (powers[0][i] | powers[1][i] << kLimbBits | powers[2][i] << (2 * kLimbBits));
+    sum += Wide{word} * join(powers, i);
   }
   return reduce(sum);
 }
@@ -113,10 +121,17 @@ void ByteSumPart::add(std::span<const std::byte> bytes) {
   while (left > 0 && position_ % sizeof word_ != 0) add_byte();
   for (; left >= kBlockBytes; at += kBlockBytes, left -= kBlockBytes, position_ += kBlockBytes)
     sum_ = ByteSumKey::add(ByteSumKey::multiply(sum_, key_.block_power_), key_.sum_(at, key_.powers_));
-  for (; left >= sizeof word_; at += sizeof word_, left -= sizeof word_, position_ += sizeof word_) {
-    uint32_t word;
-    std::memcpy(&word, at, sizeof word);
-    sum_ = ByteSumKey::add(ByteSumKey::multiply(sum_, key_.multiplier()), word);
+  if (const size_t words = left / sizeof word_; words > 0) {  // the end of a block whose first words are missing
+    const size_t missing = kBlockWords - words;
+    Wide sum = Wide{sum_} * key_.power_in_block(missing - 1);
+    for (size_t i = 0; i < words; ++i, at += sizeof word_) {
+      uint32_t word;
+      std::memcpy(&word, at, sizeof word);
+      sum += Wide{word} * key_.power_in_block(missing + i);
+    }
+    sum_ = reduce(sum);
+    position_ += words * sizeof word_;
+    left -= words * sizeof word_;
   }
   while (left > 0) add_byte();
 }

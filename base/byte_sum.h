@@ -40,6 +40,8 @@ class ByteSumKey {
  private:
   friend class ByteSumPart;
   using Powers = std::array<std::array<uint64_t, kBlockWords>, 3>;
+  /// What the sum of a block multiplies this word with.
+  uint64_t power_in_block(size_t word) const;
   static uint64_t sum_plainly(const std::byte* block, const Powers& powers);
   static uint64_t sum_with_avx2(const std::byte* block, const Powers& powers);
 

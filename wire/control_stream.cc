@@ -15,6 +15,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "wire/host_signs.h"
+#include "wire/operation_payload.h"
 
 namespace tcpx {
 namespace {
@@ -120,19 +121,27 @@ bool ControlStream::takes_frames() {
   return status_.is_ok() && send_error_.is_ok();
 }
 
-// Gives the backlog and `data` to the socket or the shared memory. @return number of bytes taken, may be 0
-Result<size_t> ControlStream::hand_over(std::span<const std::byte> data) {
-  const std::span<std::byte> waiting = std::span(outgoing_).subspan(outgoing_sent_);
+// Gives the backlog, `data` and `end` to the socket or the shared memory. @return number of bytes taken, may be 0
+Result<size_t> ControlStream::hand_over(std::span<const std::byte> data, std::span<const std::byte> end) {
+  const std::span<const std::byte> waiting = std::span(outgoing_).subspan(outgoing_sent_);
+  const std::array<std::span<const std::byte>, 3> all{waiting, data, end};
   const auto in_turn = [&](auto& to) -> Result<size_t> {
-    const Result<size_t> taken = to.write(waiting);
-    if (!taken.is_ok() || *taken < waiting.size() || data.empty()) return taken;
-    TCPX_ASSIGN_OR_RETURN(const size_t of_data, to.write(data));
-    return *taken + of_data;
+    size_t total = 0;
+    for (const auto part : all) {
+      if (part.empty()) continue;
+      TCPX_ASSIGN_OR_RETURN(const size_t taken, to.write(part));
+      total += taken;
+      if (taken < part.size()) break;
+    }
+    return total;
   };
   if (shared_) return in_turn(*shared_);
   if (tls_) return in_turn(*tls_);
   if (!socket_) return size_t{0};
-  std::array<iovec, 2> parts{{{waiting.data(), waiting.size()}, {const_cast<std::byte*>(data.data()), data.size()}}};
+  std::array<iovec, all.size()> parts;
+  std::transform(all.begin(), all.end(), parts.begin(), [](auto part) {
+    return iovec{const_cast<std::byte*>(part.data()), part.size()};
+  });
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
@@ -157,18 +166,29 @@ Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
   return stream_error("read frame", errno);
 }
 
-void ControlStream::send_with_backlog(std::span<const std::byte> data) {
+// @param begin of the frame in the backlog, which has all but its data
+void ControlStream::send_with_backlog(size_t begin, std::span<const std::byte> data) {
+  const FrameCheck check = check_of(std::span(outgoing_).subspan(begin), checks_data_ ? data : std::span<const std::byte>());
+  const auto end = std::as_bytes(std::span(&check, 1));
+  if (tls_) {  // a record and a system call for all, not for each part
+    append(outgoing_, data);
+    append(outgoing_, end);
+    outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
+    (void)flush_backlog();
+    return;
+  }
   const size_t before = backlog();
-  const Result<size_t> taken = hand_over(data);
+  const Result<size_t> taken = hand_over(data, end);
   if (!taken.is_ok()) return fail_to_send(taken.status());
-  const size_t of_data = *taken - std::min(*taken, before);
-  drop_sent(*taken - of_data);
-  outgoing_.insert(outgoing_.end(), data.begin() + static_cast<ptrdiff_t>(of_data), data.end());
+  const size_t of_rest = *taken - std::min(*taken, before), of_data = std::min(of_rest, data.size());
+  drop_sent(*taken - of_rest);
+  append(outgoing_, data.subspan(of_data));
+  append(outgoing_, end.subspan(of_rest - of_data));
   outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
 }
 
 bool ControlStream::flush_backlog() {
-  const Result<size_t> taken = hand_over({});
+  const Result<size_t> taken = hand_over({}, {});
   if (!taken.is_ok()) {
     fail_to_send(taken.status());
     return false;
@@ -257,11 +277,13 @@ void ControlStream::parse(ControlSink& sink) {
     if (Status status = check_header(header); !status.is_ok()) return fail(std::move(status));
     holds_frame_ = !sink.takes(header);
     if (holds_frame_) return;
-    const size_t frame_bytes = sizeof header + header.payload_bytes;
+    const size_t frame_bytes = sizeof header + header.payload_bytes + sizeof(FrameCheck);
     if (frame_bytes > incoming_end_ - incoming_begin_) {
       incoming_wanted_ = frame_bytes;
       return;
     }
+    if (Status status = verify_check({incoming_.get() + incoming_begin_, frame_bytes}, checks_data_); !status.is_ok())
+      return fail(std::move(status));
     const std::span<const std::byte> payload(incoming_.get() + incoming_begin_ + sizeof header, header.payload_bytes);
     if (Status status = sink.on_frame(header, payload); !status.is_ok()) return fail(std::move(status));
     incoming_begin_ += frame_bytes;

@@ -55,6 +55,8 @@ class ControlStream {
   /// Uses shared memory instead of a socket, which it closes if there is one. The rings and the socket of `shared` must outlive this
   /// object.
   void attach(std::unique_ptr<SharedStream> shared);
+  /// From now on the checks of frames count the user's data, too (wire/frame.h). At both ends alike.
+  void set_checks_data() { checks_data_ = true; }
   bool is_shared() const { return shared_ != nullptr; }
   /// The descriptor to sleep on after `prepare_sleep` returned false.
   int fd() const { return shared_ ? shared_->fd() : socket_.get(); }
@@ -67,13 +69,15 @@ class ControlStream {
   template <class Frame>
   void send(const Frame& frame) {
     if (!takes_frames()) return;
+    const size_t begin = outgoing_.size();
     if constexpr (requires { frame.data; }) {
       if (frame.data.size() >= kLongDataBytes) {
         encode_head(frame, outgoing_);
-        return send_with_backlog(frame.data);
+        return send_with_backlog(begin, frame.data);
       }
     }
     encode(frame, outgoing_);
+    append_check(outgoing_, begin, checks_data_);
     outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
   }
   /// Bytes collected and not yet taken by the socket.
@@ -134,11 +138,11 @@ class ControlStream {
 
  private:
   bool flush_backlog();
-  void send_with_backlog(std::span<const std::byte> data);
+  void send_with_backlog(size_t begin, std::span<const std::byte> data);
   void fail_to_send(const Status& why);
   void drop_sent(size_t bytes);
   bool takes_frames();
-  Result<size_t> hand_over(std::span<const std::byte> data);
+  Result<size_t> hand_over(std::span<const std::byte> data, std::span<const std::byte> end);
   Result<size_t> take_in(std::span<std::byte> room);
   bool may_read();
   void parse(ControlSink& sink);
@@ -161,6 +165,7 @@ class ControlStream {
   size_t incoming_peak_ = 0;
   bool holds_frame_ = false;  // the frame at begin is whole, or its header is, and no sink has taken it
   bool last_words_ = false;
+  bool checks_data_ = false;
   bool is_cut_ = false;  // the stream broke while frames waited
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/byte_sum.h"
 #include "base/text.h"
 #include "wire/messages.h"
 
@@ -52,6 +53,18 @@ constexpr TypeRow kTypes[] = {{"hello", kMaxSetUpPayloadBytes},
                               {"bye", kMaxStatusTextBytes}};
 static_assert(std::size(kTypes) == kLastFrameType);
 
+// Bytes at the end of the payload that are the user's data; bounded by the payload.
+uint32_t data_bytes_of(const FrameHeader& header) {
+  switch (static_cast<FrameType>(header.type)) {
+    case FrameType::kSendData:
+    case FrameType::kWriteData:
+    case FrameType::kReadData:
+      return static_cast<uint32_t>(std::min<uint64_t>(header.bytes, header.payload_bytes));
+    default:
+      return 0;
+  }
+}
+
 // Builds with a version below 8 begin a connection with these bytes.
 constexpr std::string_view kOldMagic = "TCPXBOOT";
 
@@ -94,6 +107,38 @@ Status check_header(const FrameHeader& header) {
   return Status::ok();
 }
 
+FrameCheck check_of(std::span<const std::byte> frame, std::span<const std::byte> data) {
+  static const ByteSumKey key(0);
+  ByteSumPart sum(key, 0);
+  sum.add(frame);
+  sum.add(data);
+  return sum.value(frame.size() + data.size());
+}
+
+FrameCheck check_of_whole(std::span<const std::byte> frame, bool counts_data) {
+  FrameHeader header;
+  std::memcpy(&header, frame.data(), sizeof header);
+  return check_of(frame.first(frame.size() - (counts_data ? 0 : data_bytes_of(header))));
+}
+
+void append_check(std::vector<std::byte>& out, size_t begin, bool counts_data) {
+  const FrameCheck check = check_of_whole(std::span(out).subspan(begin), counts_data);
+  const auto bytes = std::as_bytes(std::span(&check, 1));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+Status verify_check(std::span<const std::byte> checked, bool counts_data) {
+  const auto frame = checked.first(checked.size() - sizeof(FrameCheck));
+  FrameCheck check;
+  std::memcpy(&check, frame.data() + frame.size(), sizeof check);
+  if (check == check_of_whole(frame, counts_data)) return Status::ok();
+  FrameHeader header;
+  std::memcpy(&header, frame.data(), sizeof header);
+  return Status(
+      Code::kCorrupt, kReadFrame,
+      concat("a ", name_of(static_cast<FrameType>(header.type)), " frame has changed on its way: its check is another"));
+}
+
 void encode(const Frame& frame, std::vector<std::byte>& out) {
   FrameHeader header = header_of(frame.type);
   header.payload_bytes = static_cast<uint32_t>(frame.payload.size());
@@ -107,6 +152,7 @@ void encode(const Frame& frame, std::vector<std::byte>& out) {
 std::vector<std::byte> encode_frame(const Frame& frame) {
   std::vector<std::byte> bytes;
   encode(frame, bytes);
+  append_check(bytes, 0, false);
   return bytes;
 }
 
@@ -120,11 +166,12 @@ Status FrameAssembler::filled(size_t count) {
   assert(count <= bytes_.size() - filled_);
   filled_ += count;
   TCPX_RETURN_IF_ERROR(check_magic({bytes_.data(), filled_}));
-  if (has_header_ || filled_ < sizeof(FrameHeader)) return Status::ok();
-  TCPX_RETURN_IF_ERROR(check_header(header()));
-  has_header_ = true;
-  if (!ends_set_up()) bytes_.resize(sizeof(FrameHeader) + header().payload_bytes);
-  return Status::ok();
+  if (!has_header_ && filled_ >= sizeof(FrameHeader)) {
+    TCPX_RETURN_IF_ERROR(check_header(header()));
+    has_header_ = true;
+    if (!ends_set_up()) bytes_.resize(sizeof(FrameHeader) + header().payload_bytes + sizeof(FrameCheck));
+  }
+  return whole() ? verify_check(bytes_, false) : Status::ok();
 }
 
 FrameHeader FrameAssembler::header() const {
@@ -136,7 +183,7 @@ FrameHeader FrameAssembler::header() const {
 
 Frame FrameAssembler::take() {
   assert(whole());
-  const auto payload = std::span(bytes_).subspan(sizeof(FrameHeader));
+  const auto payload = std::span(bytes_).subspan(sizeof(FrameHeader), header().payload_bytes);
   Frame frame{.type = type(), .payload = {payload.begin(), payload.end()}, .value = header().value};
   bytes_.assign(sizeof(FrameHeader), std::byte{});
   filled_ = 0;

@@ -1,10 +1,10 @@
 // The frame in which two ends send everything over their connection, from the hello to the bye. Pure: no socket, no clock.
 //
-// A frame is a header of 40 bytes and a payload, little-endian. The frames that set up a connection are in set_up_messages.h; the
-// frames of an endpoint, which follow them, are in messages.h. All frames carry one version, that of the protocol: two ends with
-// different versions do not talk, and each reports the other's version.
+// A frame is a header of 40 bytes, a payload, and a check of 8 bytes, little-endian. The frames that set up a connection are in
+// set_up_messages.h; the frames of an endpoint, which follow them, are in messages.h. All frames carry one version, that of the
+// protocol: two ends with different versions do not talk, and each reports the other's version.
 //
-// A frame proves nothing about its sender: there is no authentication in this version.
+// The check shows bits that changed on the way. It proves nothing about the sender: that is for TLS.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace tcpx {
 
 inline constexpr uint32_t kFrameMagic = 0x58504354;  // "TCPX"
 /// Version of the frames, and of everything else that an end assumes about its peer.
-inline constexpr uint8_t kProtocolVersion = 9;
+inline constexpr uint8_t kProtocolVersion = 10;
 
 enum class FrameType : uint8_t {
   // Frames of the set-up.
@@ -87,6 +87,18 @@ Status check_magic(std::span<const std::byte> begin);
 /// @return kProtocol naming what is wrong; kUnsupported naming both versions if the version is not kProtocolVersion
 Status check_header(const FrameHeader& header);
 
+/// The check of a frame: a byte sum (base/byte_sum.h) of all before it, with a multiplier that everybody knows. The data of SendData,
+/// WriteData and ReadData counts only on a connection with checksums.
+using FrameCheck = uint64_t;
+/// @param data what follows `frame` and counts, too
+FrameCheck check_of(std::span<const std::byte> frame, std::span<const std::byte> data = {});
+/// The same for a frame that is whole but for its check. @param counts_data on a connection with checksums
+FrameCheck check_of_whole(std::span<const std::byte> frame, bool counts_data);
+/// Appends the check of the frame that is in `out` from `begin` on.
+void append_check(std::vector<std::byte>& out, size_t begin, bool counts_data);
+/// @param checked a whole frame with its check. @return kCorrupt: the check is that of another one
+Status verify_check(std::span<const std::byte> checked, bool counts_data);
+
 /// A frame of the set-up with its payload.
 struct Frame {
   FrameType type = FrameType::kHello;
@@ -95,7 +107,7 @@ struct Frame {
 };
 /// Appends header and payload to `out`.
 void encode(const Frame& frame, std::vector<std::byte>& out);
-/// Header and payload, ready to send.
+/// Header, payload and check, ready to send.
 std::vector<std::byte> encode_frame(const Frame& frame);
 
 /// Builds one frame of the set-up from bytes that arrive in pieces. It refuses them at the first byte that cannot belong to a
@@ -106,7 +118,8 @@ class FrameAssembler {
   FrameAssembler();
   /// Room for the next bytes; empty when the frame is whole or is not of the set-up.
   std::span<std::byte> wanted();
-  /// Call when the first `count` bytes of wanted() have been filled. @return errors of `check_header`, which are final
+  /// Call when the first `count` bytes of wanted() have been filled. @return errors of `check_header`, and kCorrupt: the check is of
+  /// another frame; both are final
   Status filled(size_t count);
   bool whole() const { return has_header_ && !ends_set_up() && filled_ == bytes_.size(); }
   /// True when the header of a frame that is not of the set-up has come.

@@ -68,12 +68,12 @@ TEST(ControlStreamEnds, WhatIsNoFrameBreaksIt) {
 
 TEST(ControlStreamEnds, APeerThatClosesIsGone) {
   const Bytes bytes = wire_bytes(send_some);
-  // The first frame is a header alone, the second has one byte more.
+  // The first frame is a header and its check, the second has one byte more.
   const std::pair<size_t, const char*> cuts[] = {{0, ""},
                                                  {1, " after 1 bytes of a frame"},
-                                                 {40, ""},
-                                                 {41, " after 1 bytes of a frame"},
-                                                 {bytes.size() - 1, " after 4039 bytes of a frame"},
+                                                 {48, ""},
+                                                 {49, " after 1 bytes of a frame"},
+                                                 {bytes.size() - 1, " after 4047 bytes of a frame"},
                                                  {bytes.size(), ""}};
   for (const auto& [cut, left] : cuts) {
     OneStream one(tcp_pair());
@@ -203,7 +203,7 @@ TEST(ControlStreamEnds, AnotherVersionIsNamed) {
   write_raw(one.peer.get(), std::as_bytes(std::span(&header, 1)));
   const Status end = one.end();
   EXPECT_EQ(end.code(), Code::kUnsupported);
-  EXPECT_EQ(end.detail(), "the peer speaks version 1 of the protocol, this build speaks 9");
+  EXPECT_EQ(end.detail(), "the peer speaks version 1 of the protocol, this build speaks 10");
 }
 
 /// Takes no frames but those of the set-up, and only as many as it has room for.
@@ -217,18 +217,42 @@ struct TakesSetUp final : ControlSink {
   }
 };
 
+// Data of the user counts where both ends have said so, and everything else always.
+TEST(ControlStreamEnds, AFlippedBitBreaksIt) {
+  for (const bool checks_data : {false, true}) {
+    const Bytes data = pattern(100, 3);
+    const Bytes bytes = wire_bytes([&](ControlStream& stream) {
+      if (checks_data) stream.set_checks_data();
+      stream.send(SendDataFrame{.operation = 9, .data = data});
+    });
+    const size_t data_end = bytes.size() - sizeof(FrameCheck), data_begin = data_end - data.size();
+    for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+      Bytes flipped = bytes;
+      flipped[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+      OneStream one;
+      if (checks_data) one.stream.set_checks_data();
+      write_raw(one.peer.get(), flipped);
+      (void)one.receive();
+      const bool counts = checks_data || bit / 8 < data_begin || bit / 8 >= data_end;
+      // A longer frame waits for its end.
+      ASSERT_EQ(one.recorder.frames.empty(), counts) << "bit " << bit;
+    }
+  }
+}
+
 TEST(ControlStreamEnds, AFrameThatASinkDoesNotTakeWaitsForOneThatDoes) {
   OneStream one;
   Bytes bytes;
-  for (int i = 0; i < 3; ++i) encode(RawFrame{make_header(FrameType::kBarrier, 1)}, bytes);
+  for (int i = 0; i < 3; ++i) append_whole(RawFrame{make_header(FrameType::kBarrier, 1)}, bytes);
   const Bytes data = pattern(kMaxInlineBytes, 3);
-  encode(SendDataFrame{.operation = 9, .data = data}, bytes);
-  write_raw(one.peer.get(), std::span(bytes).first(bytes.size() - data.size()));
+  append_whole(SendDataFrame{.operation = 9, .data = data}, bytes);
+  const size_t rest = data.size() + sizeof(FrameCheck);
+  write_raw(one.peer.get(), std::span(bytes).first(bytes.size() - rest));
   TakesSetUp set_up;
   EXPECT_TRUE(one.stream.receive(set_up));
   EXPECT_EQ(set_up.taken, 2u);
   EXPECT_TRUE(one.stream.has_arrived());
-  write_raw(one.peer.get(), data);
+  write_raw(one.peer.get(), std::span(bytes).last(rest));
   EXPECT_FALSE(one.stream.receive(set_up)) << "it reads nothing while a frame waits";
   set_up.room = 4;
   EXPECT_FALSE(one.stream.receive(set_up)) << "another frame waits";

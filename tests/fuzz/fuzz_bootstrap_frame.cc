@@ -1,8 +1,8 @@
 // Any bytes on the bootstrap port: in any pieces the assembler gives the same answer, never asks for bytes
 // past its frame, and what the decoders accept means the same when it is encoded again.
 //
-// Input: u8 flags (1: put the right check value and magic into the first frame, so that the fuzzer gets past them), u8 piece
-// size, then the bytes of the stream.
+// Input: u8 flags (1: put the right magic, version and checks into the frames, so that the fuzzer gets past them), u8 piece size, then
+// the bytes of the stream.
 #include <vector>
 
 #include "tests/fuzz/fuzz_input.h"
@@ -27,13 +27,14 @@ Answer assemble(std::span<const std::byte> stream, size_t piece) {
   FrameAssembler assembler;
   while (!stream.empty()) {
     const auto wanted = assembler.wanted();
-    FUZZ_REQUIRE(!wanted.empty() && wanted.size() <= sizeof(FrameHeader) + tcpx::kMaxSetUpPayloadBytes);
+    FUZZ_REQUIRE(!wanted.empty() &&
+                 wanted.size() <= sizeof(FrameHeader) + tcpx::kMaxSetUpPayloadBytes + sizeof(tcpx::FrameCheck));
     const size_t n = std::min({piece, stream.size(), wanted.size()});
     std::memcpy(wanted.data(), stream.data(), n);
     stream = stream.subspan(n);
     const Status status = assembler.filled(n);
     if (!status.is_ok()) {
-      FUZZ_REQUIRE(status.code() == Code::kProtocol || status.code() == Code::kUnsupported);
+      FUZZ_REQUIRE(status.code() == Code::kProtocol || status.code() == Code::kUnsupported || status.code() == Code::kCorrupt);
       answer.end = status.code();
       return answer;
     }
@@ -74,12 +75,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto flags = input.take<uint8_t>();
   const size_t piece = size_t{input.take<uint8_t>()} + 1;
   std::vector<std::byte> stream(input.rest().begin(), input.rest().end());
-  if ((flags & 1) != 0 && stream.size() >= sizeof(FrameHeader)) {
+  for (size_t at = 0; (flags & 1) != 0 && stream.size() - at >= sizeof(FrameHeader) + sizeof(tcpx::FrameCheck);) {
     FrameHeader header;
-    std::memcpy(&header, stream.data(), sizeof header);
+    std::memcpy(&header, stream.data() + at, sizeof header);
     header.magic = tcpx::kFrameMagic;
     header.version = tcpx::kProtocolVersion;
-    std::memcpy(stream.data(), &header, sizeof header);
+    std::memcpy(stream.data() + at, &header, sizeof header);
+    const size_t rest = stream.size() - at - sizeof header - sizeof(tcpx::FrameCheck);
+    if (header.payload_bytes > rest) break;
+    const auto frame = std::span(stream).subspan(at, sizeof header + header.payload_bytes);
+    const tcpx::FrameCheck check = tcpx::check_of_whole(frame, false);
+    std::memcpy(frame.data() + frame.size(), &check, sizeof check);
+    at += frame.size() + sizeof check;
   }
   const Answer answer = assemble(stream, piece);
   const Answer at_once = assemble(stream, stream.size() + 1);

@@ -3,7 +3,7 @@
 //
 // Input: u8 piece size, then steps of a stream: u8 what (low bit 0: raw bytes, u8 length and as many; 1: a frame with a header of
 // the right form: u8 type, u8 packing and way, u8 operation, u16 value, u16 bytes, u16 length and as many bytes of payload; the next bit: it
-// says that its transfer has begun).
+// says that its transfer has begun; the next: its check is missing).
 #include <sys/socket.h>
 
 #include <cstring>
@@ -57,12 +57,12 @@ Answer receive(std::span<const std::byte> bytes, size_t piece) {
     FUZZ_REQUIRE(::send(writer.get(), bytes.data(), n, MSG_NOSIGNAL) == static_cast<ssize_t>(n));
     bytes = bytes.subspan(n);
     while (stream.receive(answer.recorder)) continue;
-    FUZZ_REQUIRE(stream.buffer_bytes() <= sizeof(FrameHeader) + kMaxPayloadBytes);
+    FUZZ_REQUIRE(stream.buffer_bytes() <= sizeof(FrameHeader) + kMaxPayloadBytes + sizeof(FrameCheck));
   }
   writer.reset();
   while (stream.receive(answer.recorder)) continue;
   FUZZ_REQUIRE(stream.status().code() == Code::kProtocol || stream.status().code() == Code::kUnsupported ||
-               stream.status().code() == Code::kPeerGone);
+               stream.status().code() == Code::kPeerGone || stream.status().code() == Code::kCorrupt);
   answer.end = stream.status().code();
   return answer;
 }
@@ -128,9 +128,11 @@ Bytes make_stream(fuzz::FuzzInput& in) {
     FrameHeader header = testing::make_header(type, operation, value, bytes, packing, way);
     if ((what & 2) != 0) header.flags = kBegunFlag;
     header.payload_bytes = static_cast<uint32_t>(payload.size());
+    const size_t begin = stream.size();
     const auto front = std::as_bytes(std::span(&header, 1));
     stream.insert(stream.end(), front.begin(), front.end());
     stream.insert(stream.end(), payload.begin(), payload.end());
+    if ((what & 4) == 0) append_check(stream, begin, false);
   }
   if (stream.size() > kMaxStream) stream.resize(kMaxStream);
   return stream;

@@ -10,6 +10,7 @@
 #include "tests/support/ok.h"
 #include "tests/support/socket_pair.h"
 #include "tests/support/threads.h"
+#include "tests/support/whole_frame.h"
 #include "wire/bootstrap_channel.h"
 
 namespace tcpx::testing {

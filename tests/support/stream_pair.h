@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "wire/control_stream.h"
 #include "tests/support/raw_frame.h"
 #include "tests/support/socket_pair.h"
+#include "tests/support/whole_frame.h"
+#include "wire/control_stream.h"
 
 namespace tcpx::testing {
 

@@ -110,9 +110,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"AFrameOfAnotherTime", hello_with(5, vector_of("\x15")), false, "the client begins with a bye"},
         BadInput{"AnotherFrameFirst", encode_frame(encode_barrier(1)), false, "expected a hello frame, got barrier"},
         BadInput{"MalformedHello", encode_frame({FrameType::kHello, vector_of("\xff\xff")}), false, "malformed hello"},
-        BadInput{"HalfAFrameThenClose", vector_of("TCPX\x09\x01"), true, "closed by the peer after 6 bytes"},
+        BadInput{"HalfAFrameThenClose", vector_of("TCPX\x0a\x01"), true, "closed by the peer after 6 bytes"},
         BadInput{"PortScan", {}, true, "connection closed by the peer"}, BadInput{"SilentConnection", {}, false, nullptr},
-        BadInput{"HalfAFrameThenSilence", vector_of("TCPX\x09\x01"), false, nullptr}),
+        BadInput{"HalfAFrameThenSilence", vector_of("TCPX\x0a\x01"), false, nullptr}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Bootstrap, SilentConnectionsAreDroppedAtTheirDeadline) {
@@ -152,7 +152,7 @@ TEST(Bootstrap, ClientOfANewerVersionIsToldWhy) {
   allow_log("bootstrap: dropped");
   const auto server = make_server();
   const UniqueFd newer = raw_client(*server);
-  ASSERT_TRUE(send_all(newer.get(), hello_with(4, {std::byte{10}}), soon()).is_ok());
+  ASSERT_TRUE(send_all(newer.get(), hello_with(4, {std::byte{kProtocolVersion + 1}}), soon()).is_ok());
   EXPECT_FALSE(server->accept(Deadline::after(milliseconds(50))).is_ok());
   std::vector<std::byte> said;
   ASSERT_TRUE(is_dropped(newer.get(), &said));
@@ -166,7 +166,7 @@ TEST(Bootstrap, ClientOfANewerVersionIsToldWhy) {
   Status reported;
   ASSERT_TRUE(decode_finish(assembler.take(), reported).is_ok());
   EXPECT_EQ(reported.code(), Code::kUnsupported);
-  EXPECT_NE(reported.detail().find("version 10"), std::string::npos) << reported.to_string();
+  EXPECT_NE(reported.detail().find(concat("version ", kProtocolVersion + 1)), std::string::npos) << reported.to_string();
 }
 
 // All connect before this end looks at any. Many more than are watched at a time.
@@ -340,7 +340,7 @@ TEST(BootstrapConnect, AnswersOfAnotherServiceOrVersionAreNamed) {
   const auto told = encode_frame(encode_finish(Status(Code::kUnsupported, "hello", "too new")));
   const std::tuple<std::vector<std::byte>, Code, const char*> answers[] = {
       {vector_of("SSH-2.0-OpenSSH_9.2p1\r\n"), Code::kProtocol, "SSH-2.0-OpenSSH"},
-      {hello_with(4, {std::byte{10}}), Code::kUnsupported, "version 10"},
+      {hello_with(4, {std::byte{kProtocolVersion + 1}}), Code::kUnsupported, "version 11"},
       {told, Code::kUnsupported, "peer reported: hello: too new"}};
   for (const auto& [answer, code, text] : answers) {
     const Status status = answer_to_client(answer, false);

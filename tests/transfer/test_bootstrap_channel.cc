@@ -92,7 +92,7 @@ TEST(BootstrapChannel, APeerThatIsFarAheadWaitsInTheSocket) {
   auto [channel, peer] = half_channel();
   constexpr int kFrames = 400;
   std::vector<std::byte> bytes;
-  for (int i = 0; i < kFrames; ++i) encode(*encode_handles(some_handles(2)), bytes);
+  for (int i = 0; i < kFrames; ++i) append_whole(*encode_handles(some_handles(2)), bytes);
   ASSERT_TRUE(send_all(peer.get(), bytes, soon()).is_ok());
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(channel.peer_status().is_ok());
   EXPECT_LE(channel.stream().buffer_bytes(), 64u << 10) << "what it can make us store is bounded";
@@ -155,7 +155,7 @@ TEST(BootstrapChannel, ASendThatWasGivenUpBreaksTheChannel) {
 TEST(BootstrapChannel, NothingCountsBehindAPeersLastWord) {
   auto [channel, peer] = half_channel();
   auto bytes = encode_frame(encode_finish(Status::ok()));
-  encode(encode_finish(Status(Code::kMismatch, "verify", "byte 3")), bytes);
+  append_whole(encode_finish(Status(Code::kMismatch, "verify", "byte 3")), bytes);
   ASSERT_TRUE(send_all(peer.get(), bytes, soon()).is_ok());
   peer.reset();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(channel.peer_status().detail(), "the peer has finished, this end has not");

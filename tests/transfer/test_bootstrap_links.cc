@@ -114,11 +114,11 @@ struct Frames final : ControlSink {
 
 TEST(BootstrapHandOver, FramesOfAPeerThatHasGoneOnStayWhole) {
   std::vector<std::byte> large, small, behind;
-  encode(SendDataFrame{.operation = 1, .data = std::vector<std::byte>(60000, std::byte{7})}, large);
-  encode(ByeFrame{}, small);
+  append_whole(SendDataFrame{.operation = 1, .data = std::vector<std::byte>(60000, std::byte{7})}, large);
+  append_whole(ByeFrame{}, small);
   // A frame of the set-up behind it does not count as one.
   behind = small;
-  encode(encode_barrier(1), behind);
+  append_whole(encode_barrier(1), behind);
   const std::vector<std::pair<std::vector<std::byte>, std::string>> all = {
       {large, "send with data 60020;"},
       {small, "bye 0;"},
@@ -150,7 +150,7 @@ TEST(BootstrapHandOver, FramesOfAPeerThatHasGoneOnStayWhole) {
 TEST(BootstrapHandOver, APeersLastFramesBeforeItGoesOnAreStillThere) {
   auto [channel, peer] = half_channel();
   auto bytes = encode_frame(encode_barrier(1));
-  encode(ByeFrame{}, bytes);
+  append_whole(ByeFrame{}, bytes);
   ASSERT_TRUE(send_all(peer.get(), bytes, soon()).is_ok());
   EXPECT_TRUE(channel.peer_status().is_ok());
   ASSERT_TRUE(channel.barrier(soon()).is_ok());
