@@ -56,7 +56,7 @@ std::string name_of(const EndpointSetup& setup) {
   static constexpr const char* kPlugins[] = {"Linked", "Library", "Fake", "Faulty"};
   return concat(kPlugins[static_cast<size_t>(setup.plugin)], setup.memory == MemoryType::kCuda ? "Cuda" : "Host",
                 setup.driver == Driver::kOutside ? "Driven" : "", setup.channels == 1 ? "" : "Channels3",
-                setup.same_host ? "SameHost" : "", setup.hidden ? "Hidden" : "");
+                setup.same_host ? "SameHost" : "", setup.hidden ? "Hidden" : "", setup.checksums ? "Checksums" : "");
 }
 
 std::vector<EndpointSetup> all_setups() {
@@ -64,6 +64,8 @@ std::vector<EndpointSetup> all_setups() {
   setups.push_back({.memory = MemoryType::kCuda, .same_host = true});
   setups.push_back({.memory = MemoryType::kCuda, .same_host = true, .hidden = true});
   setups.push_back({.channels = 3});
+  setups.push_back({.channels = 3, .checksums = true});
+  setups.push_back({.same_host = true, .checksums = true});
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   // Other plugins and drivers take the same ways, at other times.
   setups.push_back({.plugin = PluginKind::kLibrary, .memory = MemoryType::kHost});
@@ -137,7 +139,9 @@ Side EndpointTest::make(EndpointConfig config) {
   config.same_host &= setup_.same_host;
   config.progress_thread = setup_.driver == Driver::kThreads;
   if (!config.inline_bytes) config.inline_bytes = kInline;
+  EXPECT_TRUE(environment_set(Variable::kChecksum, setup_.checksums ? "on" : "").is_ok());
   auto made = EndpointMaker::make(std::move(parts), config);
+  EXPECT_TRUE(environment_set(Variable::kChecksum, "").is_ok());
   EXPECT_TRUE(made.is_ok()) << made.status().to_string();
   Side side;
   if (!made.is_ok()) return side;

@@ -30,6 +30,7 @@ struct EndpointSetup {
   Driver driver = Driver::kThreads;
   uint32_t channels = 1;
   bool same_host = false;  ///< both ends share memory, and the receiver copies by itself; else all goes over the network
+  bool checksums = false;
   bool hidden = false;     ///< of one host: neither end can read the other's memory, and bytes go through shared memory
 };
 /// Letters and digits, for the names of cases.

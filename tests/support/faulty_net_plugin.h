@@ -6,6 +6,8 @@
 //
 // With `vendor_rules` memory is registered by the rules of GPUDirect-TCPX and the driver: GPU memory in whole pages only (24,
 // 25), no host memory for a receiving comm, whose flows are steered to the GPU; memory for which `refuses` is true is refused.
+//
+// With `flip` set, each message is sent with one bit changed.
 #pragma once
 
 #include <atomic>
@@ -43,6 +45,8 @@ class FaultyNetPlugin final : public NetPlugin {
   uint64_t breakable_calls() const { return calls_; }
   /// Registrations refused by the rules or by `refuses`.
   uint64_t refusals() const { return refusals_; }
+
+  std::atomic<bool> flip{false};
 
   std::optional<RecvComm> refusing;  ///< "not now" to every post
   std::optional<RecvComm> silent;    ///< nothing posted there completes any more
@@ -84,7 +88,18 @@ class FaultyNetPlugin final : public NetPlugin {
   Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
     if (broken()) return policy_.break_with;
     if (delay()) return std::optional<Request>();
-    return plugin_.try_send(comm, data, bytes, tag, handle);
+    if (!flip || bytes == 0) return plugin_.try_send(comm, data, bytes, tag, handle);
+    // In place, and changed back when it has been sent, because the memory is registered.
+    auto* const byte = static_cast<std::byte*>(const_cast<void*>(data)) + rng_() % bytes;
+    const auto bit = static_cast<std::byte>(1 << rng_() % 8);
+    *byte ^= bit;
+    auto request = plugin_.try_send(comm, data, bytes, tag, handle);
+    if (request.is_ok() && request->has_value()) {
+      flipped_[**request] = {byte, bit};
+    } else {
+      *byte ^= bit;
+    }
+    return request;
   }
   Result<std::optional<Request>> try_recv(RecvComm comm, void* data, size_t bytes, int tag, MemoryHandle handle) override {
     if (broken()) return policy_.break_with;
@@ -96,7 +111,12 @@ class FaultyNetPlugin final : public NetPlugin {
   Result<Completion> test(Request request) override {
     if (broken()) return policy_.break_with;
     if (delay() || is_silent(request)) return Completion{};
-    return plugin_.test(request);
+    auto completion = plugin_.test(request);
+    if (const auto flipped = flipped_.find(request); flipped != flipped_.end() && (!completion.is_ok() || completion->done)) {
+      *flipped->second.first ^= flipped->second.second;
+      flipped_.erase(flipped);
+    }
+    return completion;
   }
   Result<ReceivedMessage> received(Request request) override { return plugin_.received(request); }
   Status consumed(RecvComm comm, Request request) override {
@@ -139,6 +159,7 @@ class FaultyNetPlugin final : public NetPlugin {
   uint64_t calls_ = 0;
   std::atomic<uint64_t> refusals_ = 0;
   std::map<Request, RecvComm> comms_;  // of the receives
+  std::map<Request, std::pair<std::byte*, std::byte>> flipped_;  // of sends: where, and which bit
 };
 
 }  // namespace tcpx::testing
