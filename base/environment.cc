@@ -106,7 +106,7 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSecretFile, "UCCL_TCPX_SECRET_FILE", VariableKind::kText, "", 0, 0, 0, "", "",
      "File with a secret of 32 bytes or more: a regular file of this user or of root that neither group nor others can read. An "
      "Endpoint reads it when it is made, speaks TLS 1.3 on its control connections, and meets only ends with the same secret. The "
-     "software plugin's sockets prove it, and stay in clear ([security](../SECURITY.md)). Needs OpenSSL 3."},
+     "software plugin's sockets prove it, and stay in clear ([security](security.md)). Needs OpenSSL 3."},
     {Variable::kTlsCert, "UCCL_TCPX_TLS_CERT", VariableKind::kText, "", 0, 0, 0, "", "",
      "Instead of a secret: PEM file with this end's certificate, and those up to the CA. It must be good for servers and clients, since "
      "each end verifies the other's. Changed files are read anew for new connections; broken ones are not used, with a warning."},

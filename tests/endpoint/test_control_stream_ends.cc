@@ -188,7 +188,7 @@ TEST(ControlStreamEnds, ABusyStreamGivesTheRoomOfALongFrameBack) {
     EXPECT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() > frames; }));
   };
   move(kMaxPayloadBytes);
-  EXPECT_EQ(streams.b.buffer_bytes(), sizeof(FrameHeader) + kMaxPayloadBytes);
+  EXPECT_EQ(streams.b.buffer_bytes(), sizeof(FrameHeader) + kMaxPayloadBytes + sizeof(FrameCheck));
   streams.b.check_alive(std::chrono::seconds(2));
   for (int i = 0; i < 20; ++i) move(200 * 1024);
   streams.b.check_alive(std::chrono::seconds(2));
