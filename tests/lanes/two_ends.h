@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -156,6 +157,7 @@ class TwoEnds {
       for (Lane* lane : end->lanes->all()) {
         if (!lane->has_work()) continue;
         (void)lane->progress(clock_.now());
+        if (before_sums) before_sums(*end, *lane);
         (void)end->lanes->compare_sums(*lane);
         for (; Job* const job = end->lanes->ended(*lane); lane->drop_ended())
           end->ended.push_back({job->number, lane->receives(), job->status});
@@ -201,6 +203,7 @@ class TwoEnds {
  public:
   FakeNetPlugin& network() { return fake_; }
   End sender, receiver;
+  std::function<void(End& end, const Lane& lane)> before_sums;  ///< called when the lane has made progress
 };
 
 }  // namespace tcpx::testing
