@@ -196,18 +196,31 @@ Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
   return std::optional(erase(entry));
 }
 
+namespace {
+
+// Of several slots with one key; none may be there.
+void erase_from(auto& slots, const auto& key, const SlotId& slot) {
+  const auto [begin, end] = slots.equal_range(key);
+  const auto found = std::find_if(begin, end, [&slot](const auto& entry) { return entry.second == slot; });
+  if (found != end) slots.erase(found);
+}
+
+}  // namespace
+
 Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const void* data, size_t bytes,
-                                             std::optional<SlotAccess> wanted, std::unique_ptr<GpuMark> after, void* stream) {
+                                             std::optional<SlotAccess> wanted, std::unique_ptr<GpuMark> after, void* stream,
+                                             TimePoint ends) {
   MutexLock lock(mutex_);
+  erase_ended();
   TCPX_ASSIGN_OR_RETURN(Entry* const found, find(id, data, bytes));
   Entry& entry = *found;
   const Status writable = check_writable("advertise memory", entry.region);
   const SlotAccess access = wanted.value_or(writable.is_ok() ? SlotAccess::kReadWrite : SlotAccess::kRead);
-  if (access == SlotAccess::kReadWrite) TCPX_RETURN_IF_ERROR(writable);
+  if (access != SlotAccess::kRead) TCPX_RETURN_IF_ERROR(writable);
   RemoteSlot slot{
       .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = {}, .bytes = bytes, .reserved = {}};
-  const std::tuple key(conn, address_of(data), bytes, access);
-  if (const auto known = entry.slots.find(key); known != entry.slots.end()) {
+  const std::tuple key(conn, address_of(data), bytes, access, ends);
+  if (const auto known = entry.slots.find(key); known != entry.slots.end() && ends == TimePoint::max()) {
     slot.id = known->second;
     auto& marks = adverts_.find(slot.id)->second.after;
     if (after == nullptr) return slot;
@@ -222,11 +235,13 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   do {
     TCPX_ASSIGN_OR_RETURN(slot.id.high, random_id());
     TCPX_ASSIGN_OR_RETURN(slot.id.low, random_id());
-  } while (!adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes, access}).second);
+  } while (!adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes, access, ends}).second);
   try {
     if (after != nullptr) adverts_.find(slot.id)->second.after.emplace_back(stream, std::move(after));
+    if (ends != TimePoint::max()) ends_.emplace(ends, slot.id);
     entry.slots.emplace(key, slot.id);
   } catch (const std::bad_alloc&) {
+    forget_end(slot.id);
     adverts_.erase(slot.id);
     throw;
   }
@@ -235,14 +250,16 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
 
 Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const SlotId& slot, bool writes) {
   MutexLock lock(mutex_);
+  erase_ended();
   const auto found = adverts_.find(slot);
   // An advertisement for another connection is reported as unknown, so that no peer learns what exists.
   if (found == adverts_.end() || (found->second.conn != conn && found->second.conn != kAnyConnection)) {
     return no_advertisement("remote range");
   }
   Advert& advert = found->second;
-  if (writes && advert.access == SlotAccess::kRead) {
-    return Status(Code::kInvalidArgument, "remote range", "it is advertised for reading only");
+  if (advert.access == (writes ? SlotAccess::kRead : SlotAccess::kWrite)) {
+    return Status(Code::kInvalidArgument, "remote range",
+                  concat("it is advertised for ", writes ? "reading" : "writing", " only"));
   }
   while (!advert.after.empty()) {
     TCPX_ASSIGN_OR_RETURN(const bool reached, advert.after.back().second->reached());
@@ -256,17 +273,36 @@ Status MemoryRegistry::withdraw(const SlotId& slot) {
   MutexLock lock(mutex_);
   const auto found = adverts_.find(slot);
   if (found == adverts_.end()) return no_advertisement("withdraw");
-  const Advert& advert = found->second;
-  advert.entry->slots.erase({advert.conn, address_of(advert.data), advert.bytes, advert.access});
-  adverts_.erase(found);
+  erase(slot, found->second);
   return Status::ok();
+}
+
+void MemoryRegistry::erase(const SlotId& slot, const Advert& advert) {
+  forget_end(slot);
+  erase_from(advert.entry->slots, std::tuple(advert.conn, address_of(advert.data), advert.bytes, advert.access, advert.ends),
+             slot);
+  adverts_.erase(SlotId(slot));
+}
+
+void MemoryRegistry::forget_end(const SlotId& slot) {
+  if (ends_.empty()) return;
+  if (const TimePoint ends = adverts_.find(slot)->second.ends; ends != TimePoint::max()) erase_from(ends_, ends, slot);
+}
+
+void MemoryRegistry::erase_ended() {
+  if (ends_.empty()) return;
+  for (const TimePoint now = Clock::steady().now(); !ends_.empty() && ends_.begin()->first <= now;) {
+    const SlotId slot = ends_.begin()->second;
+    erase(slot, adverts_.find(slot)->second);
+  }
 }
 
 void MemoryRegistry::forget(ConnId conn) {
   MutexLock lock(mutex_);
   for (auto& [id, entry] : entries_) {
-    auto slot = entry.slots.lower_bound({conn, 0, 0, SlotAccess::kRead});
+    auto slot = entry.slots.lower_bound({conn, 0, 0, SlotAccess::kRead, TimePoint::min()});
     while (slot != entry.slots.end() && std::get<ConnId>(slot->first) == conn) {
+      forget_end(slot->second);
       adverts_.erase(slot->second);
       slot = entry.slots.erase(slot);
     }
@@ -306,7 +342,10 @@ Result<MemoryRegistry::Entry*> MemoryRegistry::begin_removal(MemoryId id) {
     --entry.count;
     return nullptr;
   }
-  for (const auto& [key, slot] : entry.slots) adverts_.erase(slot);
+  for (const auto& [key, slot] : entry.slots) {
+    forget_end(slot);
+    adverts_.erase(slot);
+  }
   entry.slots.clear();
   entry.closing = true;
   return &entry;

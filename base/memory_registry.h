@@ -90,8 +90,8 @@ struct RegionUse::Entry {
   uint64_t count = 1;    ///< number of registrations
   bool closing = false;  ///< the last registration is being removed: there can be no new uses
   bool* kept = nullptr;  ///< flag of the `remove` that waits; set to true when the region is added again. `uses` then has kWaited
-  /// Slots by connection and range, so that a range is found again and the slots of a connection are neighbours.
-  std::map<std::tuple<ConnId, uintptr_t, size_t, SlotAccess>, SlotId> slots{};
+  /// Slots by connection, range, access and end, so that a range is found again and the slots of a connection are neighbours.
+  std::multimap<std::tuple<ConnId, uintptr_t, size_t, SlotAccess, TimePoint>, SlotId> slots{};
   /// Number of RegionUses that hold the region, and the bit kWaited. Raised from 0 only while the lock is held.
   std::atomic<uint64_t> uses{0};
   static constexpr uint64_t kWaited = uint64_t{1} << 63;
@@ -176,16 +176,17 @@ class MemoryRegistry {
 
   /// Advertises a range. It has one slot for each connection and access, however often it is advertised.
   /// @param conn a connection, or kAnyConnection
-  /// @param access default: what the memory allows
+  /// @param access default: what the memory allows @param ends the slot is withdrawn then by itself
   /// @param after the application's GPU work on `stream` that must end before peers access the memory; null: none. Replaces
   /// earlier work on the same stream. The mark's GpuOrder must outlive the registry.
   /// @return kExhausted: more than kMaxAdverts distinct ranges; kInvalidArgument: kReadWrite of memory that may only be read, or
   /// the range is not within the region; kNotFound as for `use`
   Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes, std::optional<SlotAccess> access = {},
-                               std::unique_ptr<GpuMark> after = nullptr, void* stream = nullptr);
+                               std::unique_ptr<GpuMark> after = nullptr, void* stream = nullptr,
+                               TimePoint ends = TimePoint::max());
   /// Looks up the whole range that was advertised under an id from the wire. @param writes true: the peer wants to write
   /// @return nullopt: the application's GPU has not finished its work on the range yet. kNotFound: no such advertisement for this
-  /// connection (any more); kInvalidArgument: the range may only be read; kCuda: the error of the GPU's work
+  /// connection (any more); kInvalidArgument: the range may only be read, or only be written; kCuda: the error of the GPU's work
   Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes);
   /// Withdraws an advertisement; ranges that were looked up stay held. @return kNotFound: no such advertisement (any more)
   Status withdraw(const SlotId& slot);
@@ -205,6 +206,7 @@ class MemoryRegistry {
     std::byte* data = nullptr;
     size_t bytes = 0;
     SlotAccess access = SlotAccess::kReadWrite;
+    TimePoint ends = TimePoint::max();
     std::vector<std::pair<void*, std::unique_ptr<GpuMark>>> after = {};  ///< by stream; removed once reached
   };
   using RangeKey = std::tuple<uintptr_t, size_t, MemoryType, bool>;
@@ -217,6 +219,9 @@ class MemoryRegistry {
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
   Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);
   Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
+  void erase(const SlotId& slot, const Advert& advert) TCPX_REQUIRES(mutex_);
+  void forget_end(const SlotId& slot) TCPX_REQUIRES(mutex_);
+  void erase_ended() TCPX_REQUIRES(mutex_);
   void wake();
 
   const uint64_t instance_;
@@ -225,6 +230,7 @@ class MemoryRegistry {
   std::unordered_map<MemoryId, Entry> entries_ TCPX_GUARDED_BY(mutex_);
   std::map<RangeKey, MemoryId> by_range_ TCPX_GUARDED_BY(mutex_);
   std::unordered_map<SlotId, Advert, SlotHash> adverts_ TCPX_GUARDED_BY(mutex_);
+  std::multimap<TimePoint, SlotId> ends_ TCPX_GUARDED_BY(mutex_);  // slots that end by themselves
   uint64_t last_id_ TCPX_GUARDED_BY(mutex_) = 0;
 };
 

@@ -106,13 +106,16 @@ static_assert(sizeof(RemoteSlot) == 64);
 inline constexpr size_t kRemoteSlotBytes = 64;
 
 /// What a peer may do with memory that is advertised to it.
-enum class SlotAccess : uint8_t { kRead, kReadWrite };
+enum class SlotAccess : uint8_t { kRead, kReadWrite, kWrite };
 
 struct AdvertiseOptions {
   /// What peers write or read waits for the work that this stream (cudaStream_t of the memory's GPU; a default stream is that of its GPU) holds
   /// now. Their operations wait, not the call. kUnsupported without a GPU, and while the stream is being captured.
   std::optional<void*> after_stream = {};
   std::optional<SlotAccess> access = {};  ///< default: what the memory allowed when it was registered
+  /// From then on the slot is as one that was withdrawn; operations that have found the memory go on. Such a slot is never the one of an
+  /// earlier call.
+  std::optional<Milliseconds> ends_after = {};
 };
 
 /// A range `offset` bytes into the advertised one; its length is that of the matching local range.
@@ -185,6 +188,7 @@ struct NicStats {
 struct ConnectionStats {
   ConnId conn{};
   std::string peer;  ///< address:port
+  std::string name;  ///< that the peer has proved: of its certificate, or "secret"; "": it was not asked (docs/security.md)
   int remote_gpu_idx = 0;
   std::string path;  ///< the route of the bytes, as in the log line
   bool alive = true;
@@ -236,6 +240,7 @@ class TCPX_CLASS_API Endpoint {
     ConnId conn{};
     std::string ip;
     int remote_gpu_idx = 0;
+    std::string name = {};  ///< as in ConnectionStats
   };
   /// A new connection to a listening endpoint. @param ip an address or name, or up to 8 with commas between them, of which the first
   /// that answers is taken. Tries until the deadline while nobody listens.

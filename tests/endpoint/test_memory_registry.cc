@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "tests/support/wait_until.h"
+
 namespace tcpx {
 namespace {
 
@@ -354,6 +356,42 @@ TEST_F(MemoryRegistryTest, WhatIsForReadingIsNotWrittenTo) {
   EXPECT_TRUE(registry_.look_up(kConn, reading, false).value().has_value());
   EXPECT_TRUE(registry_.look_up(kConn, both, true).value().has_value());
   EXPECT_EQ(registry_.advertise(kConn, id, memory_.data(), kBytes, SlotAccess::kRead).value().id, reading);
+}
+
+TEST_F(MemoryRegistryTest, WhatIsForWritingIsNotRead) {
+  const MemoryId id = add(memory_.data());
+  const SlotId writing = registry_.advertise(kConn, id, memory_.data(), kBytes, SlotAccess::kWrite).value().id;
+  EXPECT_EQ(registry_.look_up(kConn, writing, false).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(registry_.look_up(kConn, writing, true).value().has_value());
+}
+
+TEST_F(MemoryRegistryTest, SlotsEndByThemselves) {
+  const MemoryId id = add(memory_.data());
+  const TimePoint now = Clock::steady().now();
+  const auto until = [&](TimePoint ends) {
+    return registry_.advertise(kConn, id, memory_.data(), kBytes, {}, nullptr, nullptr, ends).value().id;
+  };
+  const SlotId stays = until(TimePoint::max()), later = until(now + std::chrono::hours(1)),
+               same = until(now + std::chrono::hours(1));
+  const SlotId ended = until(now);
+  EXPECT_NE(later, same) << "each has an end of its own";
+  EXPECT_EQ(until(TimePoint::max()), stays);
+  EXPECT_EQ(registry_.look_up(kConn, ended, true).status().code(), Code::kNotFound);
+  EXPECT_EQ(registry_.withdraw(ended).code(), Code::kNotFound);
+  for (const SlotId& slot : {stays, later, same}) EXPECT_TRUE(registry_.look_up(kConn, slot, true).value().has_value());
+  const SlotId soon = until(Clock::steady().now() + std::chrono::milliseconds(20));
+  const auto held = registry_.look_up(kConn, soon, true);
+  EXPECT_TRUE(testing::wait_until([&] { return registry_.look_up(kConn, soon, true).status().code() == Code::kNotFound; }));
+  EXPECT_TRUE(held.is_ok() && held->has_value()) << "what was found before goes on";
+  EXPECT_EQ(registry_.advertised(), 3u);
+  EXPECT_TRUE(registry_.withdraw(same).is_ok());
+  EXPECT_TRUE(registry_.look_up(kConn, later, true).value().has_value()) << "not the one with the same end";
+  EXPECT_EQ(registry_.advertised(), 2u);
+  registry_.forget(kConn);
+  EXPECT_EQ(registry_.advertised(), 0u);
+  const SlotId last = until(now + std::chrono::hours(1));
+  EXPECT_EQ(registry_.advertised(), 1u);
+  (void)last;
 }
 
 TEST_F(MemoryRegistryTest, WhatTheGpuIsNotDoneWithIsAskedForAgain) {
