@@ -90,7 +90,7 @@ std::string ConnectionBook::path_of_gpus(const LinkParts& link) const {
 // @param again the connection whose link this replaces
 std::shared_ptr<Connection> ConnectionBook::add(LinkParts link, std::optional<ConnId> again, bool unclaimed) {
   auto connection = std::make_shared<Connection>();
-  const std::string peer = link.peer_name;
+  const std::string peer = link.proved.empty() ? link.peer_name : concat(link.peer_name, " (", link.proved, ")");
   const int peer_gpu = link.peer.gpu_idx;
   const std::string path = concat(parts_.endpoint.path, "; inline up to ", link.inline_bytes, " bytes",
                                   link.local.empty() ? "" : "; ", link.local, path_of_gpus(link));
@@ -161,7 +161,8 @@ std::optional<Endpoint::Accepted> ConnectionBook::claim(ConnId conn) {
   const ProgressEngine::Lock lock(parts_.engine);
   const Link* const link = parts_.engine.links().claim(conn);
   if (link == nullptr) return std::nullopt;
-  return Endpoint::Accepted{.conn = conn, .ip = link->peer_host(), .remote_gpu_idx = link->peer().gpu_idx};
+  return Endpoint::Accepted{
+      .conn = conn, .ip = link->peer_host(), .remote_gpu_idx = link->peer().gpu_idx, .name = link->proved()};
 }
 
 bool ConnectionBook::is_alive(ConnId conn) {

@@ -24,6 +24,7 @@ constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
 Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string path)
     : peer_host_(std::move(parts.peer_host)),
       peer_name_(std::move(parts.peer_name)),
+      proved_(std::move(parts.proved)),
       path_(std::move(path)),
       context_(shared, id, std::move(parts)),
       next_alive_look_(context_.now + kLookAliveEvery) {}
@@ -252,6 +253,7 @@ ConnectionStats Link::stats() const {
   ConnectionStats stats = context_.stats;
   stats.conn = context_.id;
   stats.peer = peer_name_;
+  stats.name = proved_;
   stats.remote_gpu_idx = context_.peer.gpu_idx;
   stats.path = path_;
   stats.operations_pending = local_.size();

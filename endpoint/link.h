@@ -37,6 +37,7 @@ class Link final : private ControlSink {
   ConnId id() const { return context_.id; }
   const EndpointIdentity& peer() const { return context_.peer; }
   const std::string& peer_host() const { return peer_host_; }
+  const std::string& proved() const { return proved_; }
   int fd() const { return context_.stream->fd(); }
   /// True if the control stream is in shared memory; `fd` then shows only what comes during a sleep.
   bool is_shared() const { return context_.stream->is_shared(); }
@@ -118,7 +119,7 @@ class Link final : private ControlSink {
   bool waits_outside_lanes() const;
   void advance_state();
 
-  const std::string peer_host_, peer_name_, path_;
+  const std::string peer_host_, peer_name_, proved_, path_;
   LinkContext context_;
   LocalOperations local_{context_};
   PeerOperations peer_{context_};

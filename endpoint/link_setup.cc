@@ -208,6 +208,7 @@ class SettingUp {
 Status SettingUp::tell_identity(BootstrapChannel& channel) {
   parts_.peer_host = channel.peer().host();
   parts_.peer_name = channel.peer().to_string();
+  parts_.proved = channel.stream().peer_name();
   parts_.interface = channel.interface();
   TCPX_RETURN_IF_ERROR(take_place(connector_, setup_, parts_));
   here_ = this_host(setup_);

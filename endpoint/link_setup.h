@@ -71,6 +71,7 @@ struct LinkParts {
   EndpointIdentity peer;
   std::string peer_host;  ///< address without port
   std::string peer_name;  ///< address:port
+  std::string proved;     ///< ConnectionStats::name
   std::string local;      ///< for people: how bytes travel on one host, or why over TCP; empty if the hosts differ
   std::string interface;  ///< network interface of the control connection; may be empty
   std::shared_ptr<const ByteSumKey> sum_key;  ///< of the checksums; null: there are none

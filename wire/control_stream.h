@@ -57,6 +57,8 @@ class ControlStream {
   void attach(std::unique_ptr<SharedStream> shared);
   /// From now on the checks of frames count the user's data, too (wire/frame.h). At both ends alike.
   void set_checks_data() { checks_data_ = true; }
+  /// As TlsSession::peer_name; "" in clear.
+  std::string peer_name() const { return tls_ != nullptr ? tls_->peer_name() : std::string(); }
   bool is_shared() const { return shared_ != nullptr; }
   /// The descriptor to sleep on after `prepare_sleep` returned false.
   int fd() const { return shared_ ? shared_->fd() : socket_.get(); }

@@ -23,6 +23,7 @@ nb::dict dict_of(const EndpointStats& stats) {
     entry["id"] = static_cast<uint64_t>(one.conn);
     entry["peer"] = one.peer;
     entry["remote_gpu"] = one.remote_gpu_idx;
+    entry["name"] = one.name;
     entry["path"] = one.path;
     entry["alive"] = one.alive;
     entry["bytes_sent"] = one.bytes_sent;

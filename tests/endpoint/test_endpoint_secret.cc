@@ -145,6 +145,11 @@ TEST_F(EndpointSecret, TwoWithCertificatesMeet) {
   const auto a = endpoint_with(files, "head.svc"), b = endpoint_with(others, "*.svc");
   const auto [at_a, at_b] = connect_pair(*a, *b);
   EXPECT_TRUE(moves(*a, at_a, *b, at_b, 3'000'000));
+  EXPECT_EQ(stats_of(*a, at_a).name, "head.svc");
+  EXPECT_EQ(stats_of(*b, at_b).name, "w.svc");
+  auto third = std::async(std::launch::async, [&] { return b->accept(kCallTime); });
+  EXPECT_TRUE(a->connect("127.0.0.1", 0, port_of(*b), kCallTime).is_ok());
+  EXPECT_EQ(third.get().value().name, "w.svc");
 }
 
 // The client has said its first words before it hears of that.
