@@ -199,10 +199,10 @@ Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
 namespace {
 
 // Of several slots with one key; none may be there.
-void erase_from(auto& slots, const auto& key, const SlotId& slot) {
-  const auto [begin, end] = slots.equal_range(key);
+void erase_from(auto& known, const auto& key, const SlotId& slot) {
+  const auto [begin, end] = known.equal_range(key);
   const auto found = std::find_if(begin, end, [&slot](const auto& entry) { return entry.second == slot; });
-  if (found != end) slots.erase(found);
+  if (found != end) known.erase(found);
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ bool JobSums::step(Job& job) {
     if (sum.summing != nullptr) {
       sum.summing->stop();
       copier_.relieve();
+      if (sum.summing->hangs()) sum.summing->abandon();  // it only reads
       if (!sum.summing->done()) return false;
     }
     if (job.status.is_ok()) job.status = lane_.status();

@@ -115,7 +115,7 @@ struct AdvertiseOptions {
   std::optional<SlotAccess> access = {};  ///< default: what the memory allowed when it was registered
   /// From then on the slot is as one that was withdrawn; operations that have found the memory go on. Such a slot is never the one of an
   /// earlier call.
-  std::optional<Milliseconds> ends_after = {};
+  std::optional<std::chrono::milliseconds> ends_after = {};
 };
 
 /// A range `offset` bytes into the advertised one; its length is that of the matching local range.

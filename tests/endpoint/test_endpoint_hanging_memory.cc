@@ -59,7 +59,7 @@ class EndpointHangingMemory : public EndpointPairTest {
 
 /// The receiver reads the sender's memory.
 class EndpointHangingPeer : public EndpointHangingMemory {};
-TCPX_OVER_SETUPS(EndpointHangingPeer, std::vector<EndpointSetup>{{.same_host = true}});
+TCPX_OVER_SETUPS(EndpointHangingPeer, (std::vector<EndpointSetup>{{.same_host = true}, {.same_host = true, .checksums = true}}));
 
 // All of them at once, each on a connection of its own: they wait for the same time.
 TEST_P(EndpointHangingPeer, IsGivenUpAtTheDeadlineAndHoldsUpNobodyElse) {
@@ -141,7 +141,9 @@ class EndpointHangingOwn : public EndpointHangingMemory {
   }
   Result<OperationId> theirs_ = OperationId{};  // of `b_`
 };
-TCPX_OVER_SETUPS(EndpointHangingOwn, (std::vector<EndpointSetup>{{.same_host = true}, {.same_host = true, .hidden = true}}));
+TCPX_OVER_SETUPS(EndpointHangingOwn,
+                 (std::vector<EndpointSetup>{
+                     {.same_host = true}, {.same_host = true, .hidden = true}, {.same_host = true, .checksums = true}}));
 
 TEST_P(EndpointHangingOwn, HoldsUpNobodyElseAndTheOperationGoesOnWithIt) {
   for (const bool sends : {false, true}) {
@@ -170,7 +172,7 @@ TEST_P(EndpointHangingOwn, HoldsUpNobodyElseAndTheOperationGoesOnWithIt) {
 
 /// Both ways at once: their ends take the same time.
 class EndpointHangingEnd : public EndpointHangingOwn {};
-TCPX_OVER_SETUPS(EndpointHangingEnd, std::vector<EndpointSetup>{{.same_host = true}});
+TCPX_OVER_SETUPS(EndpointHangingEnd, (std::vector<EndpointSetup>{{.same_host = true}, {.same_host = true, .checksums = true}}));
 
 TEST_P(EndpointHangingEnd, DoesNotHoldUpTheEndOfTheEndpoint) {
   std::deque<HangingMemory> hanging;
