@@ -83,6 +83,12 @@ class OwnSlot {
   ThreadSlot* slot_ = nullptr;
 };
 
+/// As OwnSlot::get, of the calling thread, which has one.
+ThreadSlot* own_slot() {
+  thread_local OwnSlot own;
+  return own.get();
+}
+
 /// The slot of the calling thread, or nullptr. Async-signal-safe.
 ThreadSlot* slot_of_this_thread() {
   for (ThreadSlot* slot = slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
@@ -213,12 +219,11 @@ void install_handler() {
   (void)installed;
 }
 
-}  // namespace
-
-int guarded_copy(std::span<const CopySegment> segments) noexcept {
+// @param access touches the memory of a segment and nothing that may fault besides. What it leaves undone is never done: it must have
+// nothing to destroy
+int guarded(std::span<const CopySegment> segments, auto access) noexcept {
   install_handler();
-  thread_local OwnSlot own;
-  ThreadSlot* const slot = own.get();
+  ThreadSlot* const slot = own_slot();
   if (slot == nullptr) return ENOMEM;
   std::atomic<GuardedCopy*>& current = slot->copy;
   GuardedCopy copy;
@@ -231,11 +236,22 @@ int guarded_copy(std::span<const CopySegment> segments) noexcept {
     if (segment.bytes == 0) continue;
     copy.segment = segment;
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the handler may run at any point of the copy
-    std::memcpy(segment.to, segment.from, segment.bytes);
+    access(segment);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
   current.store(nullptr, std::memory_order_relaxed);
   return 0;
+}
+
+}  // namespace
+
+int guarded_copy(std::span<const CopySegment> segments) noexcept {
+  return guarded(segments, [](const CopySegment& segment) { std::memcpy(segment.to, segment.from, segment.bytes); });
+}
+
+int guarded_read(std::span<const std::byte> memory, ReadMemory read, void* context) noexcept {
+  const CopySegment segment{nullptr, memory.data(), memory.size()};
+  return guarded(std::span(&segment, 1), [&](const CopySegment&) { read(context, memory); });
 }
 
 int guarded_copy(void* to, const void* from, size_t bytes) noexcept {

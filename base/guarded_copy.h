@@ -23,4 +23,9 @@ int guarded_copy(void* to, const void* from, size_t bytes) noexcept;
 /// Copies the segments in their order, with the same results.
 int guarded_copy(std::span<const CopySegment> segments) noexcept;
 
+/// Reads memory in its place. It may be left at any instruction that reads, so it has nothing to destroy.
+using ReadMemory = void (*)(void* context, std::span<const std::byte> memory);
+/// Calls `read` for memory that may not be there. @return as guarded_copy
+int guarded_read(std::span<const std::byte> memory, ReadMemory read, void* context) noexcept;
+
 }  // namespace tcpx

@@ -136,20 +136,14 @@ bool HostCopy::begin_access() {
   return true;
 }
 
-// Sums a slice by way of a buffer that stays in the first cache, because only a copy can be guarded. @return errno
+// @return errno
 int HostCopy::add_up(size_t slice) {
-  std::array<std::byte, 16384> room;
   if (!begin_access()) return ECANCELED;
   ByteSumPart part(*key_, places_[slice]);
+  const auto add = [](void* context, std::span<const std::byte> memory) { static_cast<ByteSumPart*>(context)->add(memory); };
   int error = 0;
-  for (size_t i = slices_[slice]; error == 0 && i < slices_[slice + 1]; ++i) {
-    for (size_t at = 0; error == 0 && at < pieces_[i].bytes;) {
-      const size_t bytes = std::min(room.size(), pieces_[i].bytes - at);
-      error = guarded_copy(room.data(), pieces_[i].from + at, bytes);
-      part.add(std::span(room).first(bytes));
-      at += bytes;
-    }
-  }
+  for (size_t i = slices_[slice]; error == 0 && i < slices_[slice + 1]; ++i)
+    error = guarded_read({pieces_[i].from, pieces_[i].bytes}, add, &part);
   const uint64_t value = part.value(bytes_);
   uint64_t sum = sum_.load(std::memory_order_relaxed);
   while (!sum_.compare_exchange_weak(sum, ByteSumKey::add(sum, value), std::memory_order_relaxed)) {

@@ -21,11 +21,22 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// Tries both directions. @return what both say
+int read_all(const std::byte* there, size_t bytes, uint64_t& sum) {
+  return guarded_read(
+      {there, bytes},
+      [](void* context, std::span<const std::byte> memory) {
+        for (const std::byte byte : memory) *static_cast<uint64_t*>(context) += std::to_integer<uint64_t>(byte);
+      },
+      &sum);
+}
+
+/// Tries both directions, and reading in place. @return what all say
 int copy_both_ways(std::byte* there, size_t bytes) {
   Bytes here(bytes);
   const int out = guarded_copy(here.data(), there, bytes), in = guarded_copy(there, here.data(), bytes);
   EXPECT_EQ(out, in);
+  uint64_t sum = 0;
+  EXPECT_EQ(read_all(there, bytes, sum), out);
   return out;
 }
 
