@@ -8,7 +8,7 @@
 // the copier. Such a thread first copies what may hang into memory of its own, then checks whether the copy has been stopped
 // meanwhile. Thus a copy that has been given up writes nothing, whenever the memory answers.
 //
-// The same threads compute checksums (base/byte_sum.h): that reads memory of this process, with the same care.
+// Threads of the copier also compute checksums (base/byte_sum.h) of memory of this process, with the same care.
 #pragma once
 
 #include <sys/types.h>

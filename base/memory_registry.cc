@@ -198,7 +198,7 @@ Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
 
 namespace {
 
-// Of several slots with one key; none may be there.
+// Erases one of several slots with one key; it need not be there.
 void erase_from(auto& known, const auto& key, const SlotId& slot) {
   const auto [begin, end] = known.equal_range(key);
   const auto found = std::find_if(begin, end, [&slot](const auto& entry) { return entry.second == slot; });

@@ -23,7 +23,7 @@
 
 namespace tcpx {
 
-/// Of one lane. One thread at a time: the one that makes progress.
+/// The sums of one lane. One thread at a time: the one that makes progress.
 class JobSums {
  public:
   /// LaneFrame::what of a sum; the words are its 8 bytes, or none.

@@ -88,7 +88,7 @@ class TlsSession {
   /// @return kMismatch: the secrets differ, or a certificate is refused, here or by the peer; kProtocol: the peer does not speak TLS as we do; kPeerGone
   Result<Step> handshake();
   bool is_established() const { return established_; }
-  /// Of the peer, as its certificate names it; "secret" when that is what it has proved. Empty before.
+  /// The peer, as its certificate names it; "secret" when that is what it has proved. Empty before.
   const std::string& peer_name() const { return peer_name_; }
 
   /// Reads as many bytes as have come. Needs an established session. @return number of bytes, 0: none now; kPeerGone at the end

@@ -15,7 +15,7 @@
 
 namespace tcpx::soft {
 
-/// Of one listener, at either end. Any thread.
+/// The proofs of one listener, at either end. Any thread.
 class HelloProofs {
  public:
   /// @param secret null: there is none; not needed later. @return kExhausted, as of all calls below
