@@ -15,6 +15,10 @@ namespace {
 
 constexpr const char* kRead = "read secret";
 
+Status unfit(Variable variable, const std::string& path, const std::string& why) {
+  return Status(Code::kBadConfig, kRead, concat(environment_info(variable).name, "=", path, ": ", why));
+}
+
 }  // namespace
 
 Status cannot_open(Variable variable, const std::string& path) {
@@ -24,16 +28,14 @@ Status cannot_open(Variable variable, const std::string& path) {
 }
 
 Result<UniqueFd> open_private(Variable variable, const std::string& path) {
-  const auto refuse = [&](const std::string& why) {
-    return Status(Code::kBadConfig, kRead, concat(environment_info(variable).name, "=", path, ": ", why));
-  };
   // Opening a pipe would wait for its writer.
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat file {};
   if (!fd || ::fstat(fd.get(), &file) != 0) return cannot_open(variable, path);
-  if (!S_ISREG(file.st_mode)) return refuse("not a regular file");
-  if (file.st_uid != ::geteuid() && file.st_uid != 0) return refuse(concat("the file of another user, ", file.st_uid));
-  if ((file.st_mode & (S_IRWXG | S_IRWXO)) != 0) return refuse("open to group or others: run chmod 600 on it");
+  if (!S_ISREG(file.st_mode)) return unfit(variable, path, "not a regular file");
+  if (file.st_uid != ::geteuid() && file.st_uid != 0)
+    return unfit(variable, path, concat("the file of another user, ", file.st_uid));
+  if ((file.st_mode & (S_IRWXG | S_IRWXO)) != 0) return unfit(variable, path, "open to group or others: run chmod 600 on it");
   return fd;
 }
 
@@ -55,9 +57,6 @@ Result<Secret> Secret::zeros(size_t size) {
 
 Result<Secret> Secret::read_file(const std::string& path) {
   constexpr Variable kFile = Variable::kSecretFile;
-  const auto refuse = [&](const std::string& why) {
-    return Status(Code::kBadConfig, kRead, concat(environment_info(kFile).name, "=", path, ": ", why));
-  };
   TCPX_ASSIGN_OR_RETURN(const UniqueFd fd, open_private(kFile, path));
   TCPX_ASSIGN_OR_RETURN(Secret secret, zeros(kMostBytes));
   size_t size = 0;
@@ -68,9 +67,9 @@ Result<Secret> Secret::read_file(const std::string& path) {
     if (n == 0) break;
     size += static_cast<size_t>(n);
   }
-  if (size == kMostBytes) return refuse(concat("longer than ", kMostBytes - 1, " bytes"));
+  if (size == kMostBytes) return unfit(kFile, path, concat("longer than ", kMostBytes - 1, " bytes"));
   if (size > 0 && secret.memory_.get()[size - 1] == std::byte{'\n'}) --size;
-  if (size < kFewestBytes) return refuse(concat("only ", size, " bytes; a secret has at least ", kFewestBytes));
+  if (size < kFewestBytes) return unfit(kFile, path, concat("only ", size, " bytes; a secret has at least ", kFewestBytes));
   secret.size_ = size;
   return secret;
 }
