@@ -170,21 +170,16 @@ Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
 void ControlStream::send_with_backlog(size_t begin, std::span<const std::byte> data) {
   const FrameCheck check = check_of(std::span(outgoing_).subspan(begin), checks_data_ ? data : std::span<const std::byte>());
   const auto end = std::as_bytes(std::span(&check, 1));
-  if (tls_) {  // a record and a system call for all, not for each part
-    append(outgoing_, data);
-    append(outgoing_, end);
-    outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
-    (void)flush_backlog();
-    return;
-  }
   const size_t before = backlog();
-  const Result<size_t> taken = hand_over(data, end);
+  // TLS gets all from the backlog: a record and a system call for all, not for each part.
+  const Result<size_t> taken = tls_ ? Result<size_t>(size_t{0}) : hand_over(data, end);
   if (!taken.is_ok()) return fail_to_send(taken.status());
   const size_t of_rest = *taken - std::min(*taken, before), of_data = std::min(of_rest, data.size());
   drop_sent(*taken - of_rest);
   append(outgoing_, data.subspan(of_data));
   append(outgoing_, end.subspan(of_rest - of_data));
   outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
+  if (tls_) (void)flush_backlog();
 }
 
 bool ControlStream::flush_backlog() {
