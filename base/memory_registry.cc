@@ -241,8 +241,7 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
     if (ends != TimePoint::max()) ends_.emplace(ends, slot.id);
     entry.slots.emplace(key, slot.id);
   } catch (const std::bad_alloc&) {
-    forget_end(slot.id);
-    adverts_.erase(slot.id);
+    drop(slot.id);
     throw;
   }
   return slot;
@@ -278,15 +277,16 @@ Status MemoryRegistry::withdraw(const SlotId& slot) {
 }
 
 void MemoryRegistry::erase(const SlotId& slot, const Advert& advert) {
-  forget_end(slot);
-  erase_from(advert.entry->slots, std::tuple(advert.conn, address_of(advert.data), advert.bytes, advert.access, advert.ends),
-             slot);
-  adverts_.erase(SlotId(slot));
+  const std::tuple key(advert.conn, address_of(advert.data), advert.bytes, advert.access, advert.ends);
+  erase_from(advert.entry->slots, key, slot);
+  drop(slot);
 }
 
-void MemoryRegistry::forget_end(const SlotId& slot) {
-  if (ends_.empty()) return;
-  if (const TimePoint ends = adverts_.find(slot)->second.ends; ends != TimePoint::max()) erase_from(ends_, ends, slot);
+// Forgets a slot that its region forgets by itself.
+void MemoryRegistry::drop(const SlotId& slot) {
+  const auto found = adverts_.find(slot);
+  if (found->second.ends != TimePoint::max()) erase_from(ends_, found->second.ends, slot);
+  adverts_.erase(found);
 }
 
 void MemoryRegistry::erase_ended() {
@@ -302,8 +302,7 @@ void MemoryRegistry::forget(ConnId conn) {
   for (auto& [id, entry] : entries_) {
     auto slot = entry.slots.lower_bound({conn, 0, 0, SlotAccess::kRead, TimePoint::min()});
     while (slot != entry.slots.end() && std::get<ConnId>(slot->first) == conn) {
-      forget_end(slot->second);
-      adverts_.erase(slot->second);
+      drop(slot->second);
       slot = entry.slots.erase(slot);
     }
   }
@@ -342,10 +341,7 @@ Result<MemoryRegistry::Entry*> MemoryRegistry::begin_removal(MemoryId id) {
     --entry.count;
     return nullptr;
   }
-  for (const auto& [key, slot] : entry.slots) {
-    forget_end(slot);
-    adverts_.erase(slot);
-  }
+  for (const auto& [key, slot] : entry.slots) drop(slot);
   entry.slots.clear();
   entry.closing = true;
   return &entry;

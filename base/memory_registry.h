@@ -220,7 +220,7 @@ class MemoryRegistry {
   Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);
   Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
   void erase(const SlotId& slot, const Advert& advert) TCPX_REQUIRES(mutex_);
-  void forget_end(const SlotId& slot) TCPX_REQUIRES(mutex_);
+  void drop(const SlotId& slot) TCPX_REQUIRES(mutex_);
   void erase_ended() TCPX_REQUIRES(mutex_);
   void wake();
 
