@@ -66,14 +66,10 @@ bool JobSums::step(Job& job) {
     advanced = true;
   }
   const auto peers = peers_.find(job.place);
-  if (peers == peers_.end()) {
-    sum.waits = true;
-    return advanced;
-  }
-  compare(job, sum.own, peers->second);
+  if (peers == peers_.end()) return advanced;
+  compare(job, peers->second);
   peers_.erase(peers);
   ++compared_;
-  sum.waits = false;
   sum.compared = true;
   return true;
 }
@@ -88,11 +84,15 @@ bool JobSums::add_up(Job& job) {
       return false;
     }
     job.status = sum.summing->status();
-    if (job.status.is_ok()) sum.own = sum.summing->sum();
   }
-  tell(job, sum.own);
+  tell(job, own_of(job));
   sum.told = true;
   return true;
+}
+
+// Of a job whose sum has been computed, or needs none.
+JobSums::Sum JobSums::own_of(const Job& job) {
+  return job.status.is_ok() && job.sum.summing != nullptr ? Sum(job.sum.summing->sum()) : std::nullopt;
 }
 
 void JobSums::tell(const Job& job, const Sum& sum) {
@@ -102,8 +102,9 @@ void JobSums::tell(const Job& job, const Sum& sum) {
 }
 
 // A sender whose bytes were not wanted hears of it in the answer to its operation.
-void JobSums::compare(Job& job, const Sum& own, const Sum& peers) {
-  if (!job.status.is_ok() || !own || (!peers && !lane_.receives())) return;
+void JobSums::compare(Job& job, const Sum& peers) {
+  const Sum own = own_of(job);
+  if (!own || (!peers && !lane_.receives())) return;
   if (peers && *own == *peers) return;
   const auto text = [](const Sum& sum) { return sum ? concat(Hex{*sum}) : std::string("unknown"); };
   const auto& [sent, arrived] = lane_.receives() ? std::pair(peers, own) : std::pair(own, peers);

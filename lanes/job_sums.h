@@ -51,7 +51,8 @@ class JobSums {
   bool step(Job& job);
   bool add_up(Job& job);
   void tell(const Job& job, const Sum& sum);
-  void compare(Job& job, const Sum& own, const Sum& peers);
+  static Sum own_of(const Job& job);
+  void compare(Job& job, const Sum& peers);
 
   Lane& lane_;
   const std::shared_ptr<const ByteSumKey> key_;

@@ -13,7 +13,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,10 +33,10 @@ namespace tcpx {
 /// What is known of the checksum of a job (lanes/job_sums.h). Empty on a connection without checksums.
 struct JobSum {
   std::shared_ptr<HostCopy> summing;
-  std::optional<uint64_t> own;
   bool told = false;      ///< to the peer
-  bool waits = false;     ///< only for what the peer will tell
   bool compared = false;  ///< or without anything to compare
+  /// Only for what the peer will tell.
+  bool waits() const { return told && !compared; }
 };
 
 /// The bytes of a transfer at this end, for a lane to move.
@@ -144,7 +143,7 @@ class Lane {
   void enter(Job& job) { job.place = entered_++; }
   /// True when a job has ended whose end need not wait for the peer's checksum.
   bool has_ended() const {
-    return std::any_of(ended_.begin(), ended_.end(), [](const auto& job) { return !job->sum.waits; });
+    return std::any_of(ended_.begin(), ended_.end(), [](const auto& job) { return !job->sum.waits(); });
   }
 
   std::deque<std::unique_ptr<Job>> ended_;
