@@ -81,6 +81,7 @@ class ControlStream {
     encode(frame, outgoing_);
     append_check(outgoing_, begin, checks_data_);
     outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
+    if (outgoing_.size() - begin >= kLongDataBytes) (void)flush();  // the peer works on it while this end makes the next one
   }
   /// Bytes collected and not yet taken by the socket.
   size_t backlog() const { return outgoing_.size() - outgoing_sent_; }

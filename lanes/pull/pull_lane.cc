@@ -87,6 +87,14 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
   pull.words.assign(words.begin(), words.end());
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
+  // The GPU copies while this thread looks at what else has come. How that goes, the next turn sees.
+  if (pulls_.back().on_gpu && pulls_.size() <= kMaxRunning && can_begin(pulls_.back())) (void)submit(pulls_.back());
+}
+
+// @return false: a share is still being mapped, or cannot be
+bool PullLane::can_begin(const Pull& pull) const {
+  const auto has_buffer = [](const auto& mapping) { return mapping->mapped->is_done() && mapping->mapped->has_buffer(); };
+  return status_.is_ok() && std::all_of(pull.mappings.begin(), pull.mappings.end(), has_buffer);
 }
 
 // Finds the next segments, `most` at most. One ends wherever a range here or a source there ends. All shares are mapped.
@@ -163,24 +171,26 @@ bool PullLane::step(Pull& pull, size_t& running) {
   return true;
 }
 
-// A GPU that copies the first segments while the next ones are looked for. @return true when all bytes are in place
-Result<bool> PullLane::step_on_gpu(Pull& pull) {
-  const auto all_submitted = [&pull] { return pull.segments.empty() && pull.place.range == pull.job->ranges.size(); };
-  while (!all_submitted() && status_.is_ok()) {
+// Gives the GPU as much as it takes now: it copies the first segments while the next ones are looked for.
+Status PullLane::submit(Pull& pull) {
+  while (!pull.all_submitted() && status_.is_ok()) {
     if (pull.segments.empty()) find_segments(pull, kSegmentsAtOnce);
     const auto ticket = parts_.gpu_copier.submit(pull.segments);
-    if (!ticket.is_ok()) {
-      if (ticket.status().code() != Code::kExhausted) return ticket.status();
-      break;
-    }
+    if (!ticket.is_ok()) return ticket.status().code() == Code::kExhausted ? Status::ok() : ticket.status();
     pull.ticket = *ticket;
     pull.segments.clear();
   }
+  return Status::ok();
+}
+
+// @return true when all bytes are in place
+Result<bool> PullLane::step_on_gpu(Pull& pull) {
+  TCPX_RETURN_IF_ERROR(submit(pull));
   if (!pull.ticket) return false;
   TCPX_ASSIGN_OR_RETURN(const bool copied, parts_.gpu_copier.query(*pull.ticket));
   if (!copied) return false;
-  if (!all_submitted() && !status_.is_ok()) return status_;
-  return all_submitted();
+  if (!pull.all_submitted() && !status_.is_ok()) return status_;
+  return pull.all_submitted();
 }
 
 Result<bool> PullLane::step_on_host(Pull& pull) {

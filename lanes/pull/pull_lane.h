@@ -123,11 +123,14 @@ class PullLane final : public Lane {
     std::optional<CopyTicket> ticket;   // on_gpu: of the last ones given to it
     std::shared_ptr<HostCopy> copy;     // not on_gpu
     bool begun() const { return ticket || copy != nullptr; }
+    bool all_submitted() const { return segments.empty() && place.range == job->ranges.size(); }
   };
 
   bool reaches(const WireSource& source, bool on_gpu, const Mapping*& known);
   static void find_segments(Pull& pull, size_t most);
+  bool can_begin(const Pull& pull) const;
   bool step(Pull& pull, size_t& running);
+  Status submit(Pull& pull);
   Result<bool> step_on_gpu(Pull& pull);
   Result<bool> step_on_host(Pull& pull);
   Status check_peer() const;
