@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kInFlight = 64;
 /// Warps that a long submit is spread over, and least bytes for each.
-constexpr uint64_t kManyPieces = 4096;
+constexpr uint64_t kManyPieces = 2048;
 constexpr uint64_t kLeastPieceBytes = 4096;
 constexpr size_t kMostPieces = kMaxCopySegments + kManyPieces;
 /// Two of the largest submits: one is written while the other is read.
@@ -41,9 +41,9 @@ Shape shape_of(std::span<const CopySegment> segments) {
   return shape;
 }
 
-/// A warp's share of a submit: pieces begin at multiples of 16 in their segment, so that they keep its alignment.
+/// A warp's share of a submit: pieces begin at multiples of 128 in their segment, so that they keep its place in cache lines.
 uint64_t piece_bytes(uint64_t bytes) {
-  return std::max(kLeastPieceBytes, (bytes / kManyPieces + 16) / 16 * 16);
+  return std::max(kLeastPieceBytes, (bytes / kManyPieces + 127) / 128 * 128);
 }
 
 size_t count_pieces(std::span<const CopySegment> segments, uint64_t piece) {
