@@ -36,8 +36,7 @@ Status no_advertisement(std::string_view operation) {
 }  // namespace
 
 Status check_inside(const Region& region, const void* data, size_t bytes) {
-  const uintptr_t first = address_of(region.data), address = address_of(data);
-  if (address >= first && address - first <= region.bytes && bytes <= region.bytes - (address - first)) return Status::ok();
+  if (is_inside(region, data, bytes)) return Status::ok();
   return Status(Code::kInvalidArgument, "use memory",
                 concat(range_text(data, bytes), " do not lie in the registered ", range_text(region.data, region.bytes)));
 }

@@ -116,6 +116,10 @@ struct HeldRange {
   const Region* region_;
 };
 
+inline bool is_inside(const Region& region, const void* data, size_t bytes) {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(region.data), address = reinterpret_cast<uintptr_t>(data);
+  return address >= first && address - first <= region.bytes && bytes <= region.bytes - (address - first);
+}
 /// Checks that `bytes` bytes at `data` lie within the region. @return kInvalidArgument naming both
 Status check_inside(const Region& region, const void* data, size_t bytes);
 /// Address of `bytes` bytes at `offset` of a range. @return kInvalidArgument: they do not lie within the range

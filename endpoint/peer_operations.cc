@@ -28,9 +28,12 @@ Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange
         return ranges;
       }
     }
-    TCPX_ASSIGN_OR_RETURN(std::byte* const data, part_of(*advertised, range.offset, range.bytes));
+    if (range.offset > advertised->bytes || range.bytes > advertised->bytes - range.offset)
+      return part_of(*advertised, range.offset, range.bytes).status();
+    std::byte* const data = advertised->data + range.offset;
     if (range.bytes == 0) continue;
-    if (!ranges.empty()) TCPX_RETURN_IF_ERROR(check_mix("look up remote ranges", ranges.front().region(), advertised->region()));
+    if (!ranges.empty() && &ranges.back().region() != &advertised->region())
+      TCPX_RETURN_IF_ERROR(check_mix("look up remote ranges", ranges.front().region(), advertised->region()));
     ranges.emplace_back(advertised->region(), data, range.bytes, std::move(advertised->use));  // for the first of its slot
   }
   return ranges;
