@@ -271,21 +271,31 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
     TCPX_ASSIGN_OR_RETURN(auto plan, prepare(ranges, remote));
     return submit(kind, conn, std::move(plan), std::nullopt, options);
   }
-  return start(kind, conn, options, [&](Operation& operation) { return hold_ranges(registry_, ranges, remote, operation); });
+  uint64_t bytes = 0;
+  for (const LocalRange& range : ranges) bytes += range.bytes;
+  const size_t most = one_sided ? parts_of(ranges.size(), bytes) : 1;
+  return start(kind, conn, options, most, [&](Operation& operation, size_t part, size_t parts) {
+    const auto [begin, end] = stretch_of(ranges.size(), part, parts);
+    return hold_ranges(registry_, ranges.subspan(begin, end - begin),
+                       remote.empty() ? remote : remote.subspan(begin, end - begin), operation, begin);
+  });
 }
 
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::shared_ptr<const PlannedRanges> plan,
                                            std::optional<PlannedRounds::Chosen> chosen, const SubmitOptions& options) {
   if (plan == nullptr || plan->endpoint != registry_.instance()) return refuse(kind, "a plan that this endpoint has not made");
-  return start(kind, conn, options, [&](Operation& operation) -> Status {
-    TCPX_ASSIGN_OR_RETURN(operation.rounds, PlannedRounds::begin(registry_, std::move(plan), chosen, is_target(operation.kind)));
+  const size_t count = chosen ? chosen->local.size() : plan->count();
+  const size_t most = parts_of(count, plan->bytes_of(count));
+  return start(kind, conn, options, most, [&](Operation& operation, size_t part, size_t parts) -> Status {
+    TCPX_ASSIGN_OR_RETURN(operation.rounds,
+                          PlannedRounds::begin(registry_, plan, chosen, is_target(operation.kind), part, parts));
     return Status::ok();
   });
 }
 
-// @param fill gives the operation its ranges
+// @param most parts of it, if there is room for so many operations. @param fill gives the operation its ranges, or those of a part
 template <class Fill>
-Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const SubmitOptions& options, Fill fill) {
+Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const SubmitOptions& options, size_t most, Fill fill) {
   TCPX_ASSIGN_OR_RETURN(const auto connection, connections_.find(conn));
   if (options.notify != nullptr) {
     if (kind == OperationKind::kRecv) return refuse(kind, "a receive takes no notification: the sender attaches it");
@@ -295,34 +305,46 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   }
   if (options.timeout && options.timeout->count() < 1) return refuse(kind, "a timeout below 1 ms");
 
-  TCPX_ASSIGN_OR_RETURN(auto acquired, operations_.acquire());
-  Operation& operation = *acquired;
-  operation.kind = kind;
-  operation.conn = conn;
-  operation.link = connection->link;
-  operation.submitted_at = Clock::steady().now();
-  operation.deadline = later(operation.submitted_at, saturated(options.timeout.value_or(timeout())));
-  Status status;
+  NewOperations acquired(operations_);
+  TCPX_ASSIGN_OR_RETURN(Operation* const operation, acquired.first());
+  const OperationId id = operation->id;
+  operation->kind = kind;
+  operation->conn = conn;
+  operation->link = connection->link;
+  operation->submitted_at = Clock::steady().now();
+  operation->deadline = later(operation->submitted_at, saturated(options.timeout.value_or(timeout())));
+  const bool in_parts = most > 1 && acquired.add(most + (options.notify != nullptr ? 1 : 0));
+  const size_t parts = in_parts ? most : 1;
+  const std::span<Operation* const> movers = in_parts ? acquired.all().subspan(1, parts) : acquired.all();
+  Operation& last = *acquired.all().back();  // of parts: moves nothing, and brings the notification when all bytes are in place
   try {
-    status = fill(operation);
-    if (status.is_ok()) status = order(operation, options);
+    for (size_t part = 0; part < parts; ++part) {
+      TCPX_RETURN_IF_ERROR(fill(*movers[part], part, parts));
+      TCPX_RETURN_IF_ERROR(order(*movers[part], options));
+      if (part == 0 || movers[0]->ranges.empty() || movers[part]->ranges.empty()) continue;
+      TCPX_RETURN_IF_ERROR(check_mix("check ranges", movers[0]->ranges.front().region(), movers[part]->ranges.front().region()));
+    }
+    if (options.notify != nullptr) last.notify = std::make_unique<NotifyMsg>(*options.notify);
   } catch (const std::bad_alloc&) {
-    status = Status(Code::kExhausted, "start operation", "out of memory");
+    return Status(Code::kExhausted, "start operation", "out of memory");
   }
-  if (!status.is_ok()) {
-    operations_.abandon(operation);
-    return status;
+  if (options.completion_event) {
+    TCPX_ASSIGN_OR_RETURN(auto signal, copiers_.order->make_signal());
+    operation->set_signal(std::move(signal));
   }
-  const OperationId id = operation.id;
-  if (kind == OperationKind::kSend) operation.sequence = connection->next_send.fetch_add(1, std::memory_order_relaxed);
-  if (kind == OperationKind::kRecv) operation.sequence = connection->next_recv.fetch_add(1, std::memory_order_relaxed);
-  engine_.submit(operation);
+  if (in_parts) {
+    if (options.notify != nullptr) last.kind = OperationKind::kWrite;
+    operations_.join(*operation, movers, options.notify != nullptr ? &last : nullptr);
+  }
+  acquired.let_go();
+  if (kind == OperationKind::kSend) operation->sequence = connection->next_send.fetch_add(1, std::memory_order_relaxed);
+  if (kind == OperationKind::kRecv) operation->sequence = connection->next_recv.fetch_add(1, std::memory_order_relaxed);
+  for (Operation* const mover : movers) engine_.submit(*mover);
   return id;
 }
 
-// Gives the operation its notification, and orders it among the GPU's work.
+// Orders the operation among the GPU's work.
 Status Endpoint::Impl::order(Operation& operation, const SubmitOptions& options) {
-  if (options.notify != nullptr) operation.notify = std::make_unique<NotifyMsg>(*options.notify);
   const auto after = [&operation](Result<std::unique_ptr<GpuMark>> mark) {
     if (mark.is_ok()) operation.after.push_back(std::move(*mark));
     return mark.status();
@@ -332,10 +354,6 @@ Status Endpoint::Impl::order(Operation& operation, const SubmitOptions& options)
       TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_stream(*options.after_stream, gpu)));
   }
   if (options.after_event != nullptr) TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_event(options.after_event)));
-  if (options.completion_event) {
-    TCPX_ASSIGN_OR_RETURN(auto signal, copiers_.order->make_signal());
-    operation.set_signal(std::move(signal));
-  }
   return Status::ok();
 }
 

@@ -91,7 +91,7 @@ class Endpoint::Impl {
 
   static Status is_a_fork();
   template <class Fill>
-  Result<OperationId> start(OperationKind kind, ConnId conn, const SubmitOptions& options, Fill fill);
+  Result<OperationId> start(OperationKind kind, ConnId conn, const SubmitOptions& options, size_t most, Fill fill);
   Status order(Operation& operation, const SubmitOptions& options);
   Result<std::optional<Region>> remove_region(MemoryId id, Deadline deadline);
   bool fail_links_that_serve(MemoryId region);

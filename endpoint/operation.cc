@@ -94,7 +94,7 @@ void Operation::set_signal(std::unique_ptr<GpuSignal> signal) {
 }
 
 bool Operation::cancel_requested() const {
-  return (word_.load(std::memory_order_relaxed) & kCancel) != 0;
+  return ((whole != nullptr ? whole : this)->word_.load(std::memory_order_relaxed) & kCancel) != 0;
 }
 
 OperationTable::OperationTable(uint32_t capacity, const EventSignal* ended)
@@ -132,7 +132,28 @@ void OperationTable::abandon(Operation& operation) {
   give_back(operation);
 }
 
+void OperationTable::join(Operation& whole, std::span<Operation* const> parts, Operation* last) {
+  whole.parts_ = static_cast<uint32_t>(parts.size()) + (last != nullptr ? 1 : 0);
+  whole.last_part_ = last;
+  for (Operation* const part : parts) part->whole = &whole;
+  if (last != nullptr) last->whole = &whole;
+}
+
+void OperationTable::finish_part(Operation& part, Status status) {
+  Operation& whole = *part.whole;
+  if (whole.status_.is_ok()) whole.status_ = std::move(status);
+  abandon(part);
+  if (--whole.parts_ == 1 && whole.last_part_ != nullptr) {
+    Operation& last = *std::exchange(whole.last_part_, nullptr);
+    if (whole.status_.is_ok()) return last_parts_->push(last);
+    abandon(last);
+    --whole.parts_;
+  }
+  if (whole.parts_ == 0) finish(whole, std::exchange(whole.status_, Status()));
+}
+
 void OperationTable::finish(Operation& operation, Status status) {
+  if (operation.whole != nullptr) return finish_part(operation, std::move(status));
   empty(operation);
   if (operation.signal_ != nullptr) operation.signal_->fire();
   operation.status_ = std::move(status);
@@ -275,6 +296,7 @@ void OperationTable::empty(Operation& operation) {
   empty_vector(operation.after);
   operation.rounds.reset();
   operation.notify.reset();
+  operation.whole = nullptr;
   operation.kind = OperationKind::kSend;
   operation.conn = ConnId{};
   operation.link = 0;
@@ -289,6 +311,35 @@ void OperationTable::give_back(Operation& operation) {
   }
   outstanding_.fetch_sub(1, std::memory_order_relaxed);
   push_free(index_of(operation.id));
+}
+
+Result<Operation*> NewOperations::first() {
+  auto acquired = table_.acquire();
+  if (acquired.is_ok()) all_[count_++] = *acquired;
+  return acquired;
+}
+
+bool NewOperations::add(size_t count) {
+  const size_t before = count_;
+  while (count_ < before + count) {
+    const auto acquired = table_.acquire();
+    if (!acquired.is_ok()) {
+      drop_to(before);
+      return false;
+    }
+    Operation& added = **acquired;
+    added.kind = all_[0]->kind;
+    added.conn = all_[0]->conn;
+    added.link = all_[0]->link;
+    added.submitted_at = all_[0]->submitted_at;
+    added.deadline = all_[0]->deadline;
+    all_[count_++] = &added;
+  }
+  return true;
+}
+
+void NewOperations::drop_to(size_t count) {
+  while (count_ > count) table_.abandon(*all_[--count_]);
 }
 
 }  // namespace tcpx

@@ -8,9 +8,11 @@
 // has the slot, and an old id never touches the operation that has the slot now.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "base/mutex.h"
 #include "endpoint/event_signal.h"
 #include "endpoint/planned_ranges.h"
+#include "endpoint/submission_queue.h"
 #include "tcpx/endpoint.h"
 #include "wire/messages.h"
 
@@ -47,13 +50,19 @@ struct alignas(64) Operation {
   std::vector<std::unique_ptr<GpuMark>> after;  ///< memory is touched only when all are reached
   TimePoint submitted_at, deadline;
   Operation* next_submitted = nullptr;  ///< used by SubmissionQueue
+  /// Of a part: the operation that it is a part of, which is never submitted and ends with its last part.
+  Operation* whole = nullptr;
 
   /// Fires `signal` at the end and keeps it until the end has been polled. Caller's thread, at most once.
   void set_signal(std::unique_ptr<GpuSignal> signal);
   /// True when no round follows the current one.
   bool is_last_round() const { return rounds == nullptr || rounds->done(); }
-  /// True when a caller wants it to end early. Progress thread.
+  /// True when a caller wants it, or what it is a part of, to end early. Progress thread.
   bool cancel_requested() const;
+  /// If it ends well now, all that it is a part of has ended well. Progress thread.
+  bool ends_whole() const { return whole == nullptr || (whole->parts_ == 1 && whole->status_.is_ok()); }
+  /// If it fails now, this is the first failure of what it is a part of. Progress thread.
+  bool fails_whole() const { return whole == nullptr || whole->status_.is_ok(); }
 
  private:
   friend class OperationTable;
@@ -63,6 +72,8 @@ struct alignas(64) Operation {
   std::unique_ptr<GpuSignal> signal_;
   std::atomic<void*> event_{nullptr};  ///< of `signal_`, for threads that may read it after the slot has been reused
   Status status_;                      ///< written before the end becomes visible, read by the thread that takes the end
+  uint32_t parts_ = 0;                 ///< of a whole: those that have not ended, `last_part_` included
+  Operation* last_part_ = nullptr;     ///< of a whole: begins when all others have ended well
 };
 
 /// Any thread, unless a function says otherwise.
@@ -78,12 +89,18 @@ class OperationTable {
   /// A free slot with a new id, pending; everything else in it is empty.
   /// @return kExhausted: `capacity` operations have not been polled to their end
   Result<Operation*> acquire();
-  /// Gives back an acquired operation that was never submitted.
+  /// Gives back an acquired operation whose end nobody will poll.
   void abandon(Operation& operation);
+  /// Makes one operation of several, before they are submitted: it ends when they have ended, with the first error of them, and nobody
+  /// else hears of their ends.
+  /// @param parts at least one. @param last nullptr, or one more part, which begins when all others have ended well
+  void join(Operation& whole, std::span<Operation* const> parts, Operation* last);
 
   /// Ends an operation. Progress thread, once per operation. Releases ranges, marks and notification, fires the GPU's signal, then makes
   /// the end visible, wakes waiting threads, and raises the descriptor. `operation` must not be touched afterwards.
   void finish(Operation& operation, Status status);
+  /// Last parts whose turn has come are pushed to `queue`. Call it before anything is submitted.
+  void submit_last_parts_to(SubmissionQueue<Operation>& queue) { last_parts_ = &queue; }
 
   /// As Endpoint::poll. If several threads poll, one gets the end.
   OperationAnswer poll(OperationId id);
@@ -114,9 +131,11 @@ class OperationTable {
   void push_free(uint32_t index);
   void empty(Operation& operation);
   void give_back(Operation& operation);
+  void finish_part(Operation& part, Status status);
 
   const uint32_t capacity_;
   const EventSignal* const signal_;
+  SubmissionQueue<Operation>* last_parts_ = nullptr;
   /// A block is published with all its slots, and stays until the table ends.
   const std::unique_ptr<std::atomic<Operation*>[]> blocks_;
   std::atomic<uint32_t> slots_{0};  ///< existing slots
@@ -125,6 +144,29 @@ class OperationTable {
   std::atomic<uint64_t> free_{0};
   std::atomic<uint64_t> outstanding_{0};
   std::atomic<bool> cancel_requested_{false};
+};
+
+/// An operation that is being filled, and those that will be its parts. What is not let go is abandoned. One thread.
+class NewOperations {
+ public:
+  explicit NewOperations(OperationTable& table) : table_(table) {}
+  ~NewOperations() { drop_to(0); }
+  NewOperations(const NewOperations&) = delete;
+  NewOperations& operator=(const NewOperations&) = delete;
+
+  /// Call it once. @return as OperationTable::acquire
+  Result<Operation*> first();
+  /// Adds `count`, at most kMaxParts + 1, with kind, connection and times of the first. @return false: there are not so many, none was added
+  bool add(size_t count);
+  std::span<Operation* const> all() const { return std::span(all_).first(count_); }
+  void let_go() { count_ = 0; }
+
+ private:
+  void drop_to(size_t count);
+
+  OperationTable& table_;
+  std::array<Operation*, kMaxParts + 2> all_;
+  size_t count_ = 0;
 };
 
 }  // namespace tcpx

@@ -63,10 +63,10 @@ void OperationBook::finish(LocalOperation& local, Status status) {
       status = link_.status;
     }
   }
-  if (status.is_ok()) {
+  if (status.is_ok() && operation.ends_whole()) {
     ++link_.stats.operations_done;
     count_latency(link_.stats.latency, link_.now - operation.submitted_at);
-  } else {
+  } else if (!status.is_ok() && operation.fails_whole()) {
     ++link_.stats.operations_failed;
   }
   operations_.erase(local.number());

@@ -14,6 +14,9 @@
 namespace tcpx {
 namespace {
 
+constexpr size_t kLeastPartRanges = 512;
+constexpr uint64_t kLeastPartBytes = 8u << 20;
+
 Status bad_range(size_t index, std::string why) {
   return Status(Code::kInvalidArgument, "check ranges", concat(std::move(why), " (range ", index, ")"));
 }
@@ -22,13 +25,15 @@ Status bad_range(size_t index, std::string why) {
 class RangeChecker {
  public:
   /// @param writes the ranges will be written
-  explicit RangeChecker(MemoryRegistry& registry, bool writes = false) : registry_(registry), writes_(writes) {}
+  /// @param first number of the first range
+  explicit RangeChecker(MemoryRegistry& registry, bool writes = false, size_t first = 0)
+      : registry_(registry), writes_(writes), index_(first) {}
 
   /// @param remote nullptr: the operation has no remote ranges
   Status check(const LocalRange& range, const RemoteRange* remote) {
     const size_t index = index_++;
     if (region_ != nullptr && region_->id == range.memory) {
-      TCPX_RETURN_IF_ERROR(check_inside(*region_, range.data, range.bytes));
+      if (!is_inside(*region_, range.data, range.bytes)) return check_inside(*region_, range.data, range.bytes);
     } else {
       TCPX_ASSIGN_OR_RETURN(use_, registry_.use(range.memory, range.data, range.bytes));
       region_ = &use_.region();
@@ -60,7 +65,7 @@ class RangeChecker {
   std::optional<Region> first_;     // of the first range that is not empty
   const Region* fits_ = nullptr;    // of the last range that is not empty: it may be used with the first one
   const RemoteSlot* slot_ = nullptr;  // checked last
-  size_t index_ = 0;
+  size_t index_;
 };
 
 /// Index of `thing` in `things`, where it is added when it is seen first.
@@ -102,6 +107,7 @@ Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registr
   RangeChecker checker(registry);
   for (size_t i = 0; i < ranges.size(); ++i) {
     TCPX_RETURN_IF_ERROR(checker.check(ranges[i], &remote[i]));
+    plan->bytes += ranges[i].bytes;
     plan->ranges.push_back({.data = static_cast<std::byte*>(ranges[i].data),
                             .bytes = ranges[i].bytes,
                             .offset = remote[i].offset,
@@ -134,8 +140,8 @@ Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registr
 }
 
 Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
-                   Operation& operation) {
-  RangeChecker checker(registry, is_target(operation.kind));
+                   Operation& operation, size_t first) {
+  RangeChecker checker(registry, is_target(operation.kind), first);
   operation.ranges.reserve(ranges.size());
   operation.remote.reserve(remote.size());
   for (size_t i = 0; i < ranges.size(); ++i) {
@@ -154,6 +160,14 @@ Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges,
   return Status::ok();
 }
 
+size_t parts_of(size_t ranges, uint64_t bytes) {
+  return std::clamp<size_t>(std::min<uint64_t>(ranges / kLeastPartRanges, bytes / kLeastPartBytes), 1, kMaxParts);
+}
+
+std::pair<size_t, size_t> stretch_of(size_t count, size_t part, size_t parts) {
+  return {count * part / parts, count * (part + 1) / parts};
+}
+
 std::vector<int> gpus_of(const Operation& operation, int own) {
   std::vector<int> gpus;
   const auto add = [&gpus](int gpu) {
@@ -168,25 +182,32 @@ std::vector<int> gpus_of(const Operation& operation, int own) {
 }
 
 Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
-                                                            std::optional<Chosen> chosen, bool writes) {
+                                                            std::optional<Chosen> chosen, bool writes, size_t part,
+                                                            size_t parts) {
   const bool of_blocks = plan->block_bytes != 0;
   const size_t known = of_blocks ? plan->blocks : plan->ranges.size(), known_there = of_blocks ? plan->remote_blocks : known;
-  std::vector<uint32_t> local, remote;
-  if (chosen) {
-    local.assign(chosen->local.begin(), chosen->local.end());
-    remote.assign(chosen->remote.begin(), chosen->remote.end());
-  }
-  if (!remote.empty() && (!of_blocks || remote.size() != local.size())) {
+  if (chosen && !chosen->remote.empty() && (!of_blocks || chosen->remote.size() != chosen->local.size())) {
     return Status(Code::kInvalidArgument, "check ranges",
-                  of_blocks ? concat(local.size(), " blocks here, ", remote.size(), " there")
+                  of_blocks ? concat(chosen->local.size(), " blocks here, ", chosen->remote.size(), " there")
                             : "remote indices for a plan that is not made of blocks");
   }
-  const size_t count = chosen ? local.size() : std::min(known, known_there);
+  auto stretch = stretch_of(chosen ? chosen->local.size() : plan->count(), part, parts);
+  const size_t first = stretch.first;
+  std::vector<uint32_t> local, remote;
+  if (chosen) {
+    const auto take = [&stretch](std::span<const uint32_t> all) {
+      const auto own = all.empty() ? all : all.subspan(stretch.first, stretch.second - stretch.first);
+      return std::vector<uint32_t>(own.begin(), own.end());
+    };
+    local = take(chosen->local);
+    remote = take(chosen->remote);
+    stretch = {0, local.size()};
+  }
   for (size_t i = 0; i < local.size(); ++i) {
     const uint32_t here = local[i], there = remote.empty() ? here : remote[i];
     if (here >= known || there >= known_there) {
-      return bad_range(i, of_blocks ? concat("block ", here, " of ", known, ", to block ", there, " of ", known_there)
-                                    : concat("index ", here, " of a plan of ", known, " ranges"));
+      return bad_range(first + i, of_blocks ? concat("block ", here, " of ", known, ", to block ", there, " of ", known_there)
+                                            : concat("index ", here, " of a plan of ", known, " ranges"));
     }
   }
   std::vector<RegionUse> uses;
@@ -195,7 +216,7 @@ Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& regi
     uses.push_back(std::move(use));
   }
   std::unique_ptr<PlannedRounds> rounds(
-      new PlannedRounds(std::move(plan), std::move(uses), std::move(local), std::move(remote), count));
+      new PlannedRounds(std::move(plan), std::move(uses), std::move(local), std::move(remote), stretch));
   if (writes) TCPX_RETURN_IF_ERROR(rounds->check_targets());
   return rounds;
 }
@@ -203,7 +224,7 @@ Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& regi
 Status PlannedRounds::check_targets() const {
   const auto is_writable = [](const RegionUse& use) { return use.region().writable; };
   if (std::all_of(uses_.begin(), uses_.end(), is_writable)) return Status::ok();
-  for (size_t i = 0; i < count_; ++i) {
+  for (size_t i = next_; i < end_; ++i) {
     const PlannedRanges::Range range = at(i);
     if (range.bytes != 0) TCPX_RETURN_IF_ERROR(check_writable("check ranges", uses_[range.region].region()));
   }
@@ -226,10 +247,10 @@ void PlannedRounds::next(Operation& operation) {
   operation.ranges.clear();
   operation.remote.clear();
   operation.bytes = 0;
-  const size_t most = std::min<size_t>(count_ - next_, kMaxWireRanges);
+  const size_t most = std::min<size_t>(end_ - next_, kMaxWireRanges);
   operation.ranges.reserve(most);
   operation.remote.reserve(most);
-  for (; next_ < count_; ++next_) {
+  for (; next_ < end_; ++next_) {
     const PlannedRanges::Range range = at(next_);
     if (range.bytes == 0) continue;
     const Region& region = uses_[range.region].region();  // held until the last round is over

@@ -31,7 +31,9 @@ ProgressEngine::ProgressEngine(MemoryOps& memory, const EndpointConfig& config, 
       config_(config),
       operations_(operations),
       cores_(config.num_cpus != 0 ? config.num_cpus : usable_cores()),
-      links_(config, operations, events_, std::move(forget)) {}
+      links_(config, operations, events_, std::move(forget)) {
+  operations_.submit_last_parts_to(submitted_);
+}
 
 Status ProgressEngine::start() {
   TCPX_RETURN_IF_ERROR(events_.open());

@@ -50,6 +50,93 @@ TEST(OperationTable, AnEndIsSaidOnce) {
   }
 }
 
+class OperationParts : public ::testing::Test {
+ protected:
+  OperationParts() {
+    table_.submit_last_parts_to(submitted_);
+    whole_ = must(of_whole_.first());
+    id_ = whole_->id;
+  }
+  /// @return the parts, without the last one
+  std::span<Operation* const> join(size_t count, bool with_last) {
+    EXPECT_TRUE(of_whole_.add(count + (with_last ? 1 : 0)));
+    const auto parts = of_whole_.all().subspan(1, count);
+    last_ = with_last ? of_whole_.all().back() : nullptr;
+    table_.join(*whole_, parts, last_);
+    of_whole_.let_go();
+    return parts;
+  }
+  Operation* must(const Result<Operation*>& made) {
+    EXPECT_TRUE(made.is_ok());
+    return made.is_ok() ? *made : nullptr;
+  }
+
+  OperationTable table_{8};
+  SubmissionQueue<Operation> submitted_;
+  NewOperations of_whole_{table_};
+  Operation *whole_ = nullptr, *last_ = nullptr;
+  OperationId id_{};
+};
+
+TEST_F(OperationParts, EndTogether) {
+  const auto parts = join(3, false);
+  for (const size_t i : {1, 0}) {
+    table_.finish(*parts[i], Status::ok());
+    EXPECT_EQ(state_of(table_, id_), OperationState::kPending) << "a part is under way";
+    EXPECT_EQ(parts[2]->ends_whole(), i == 0);
+  }
+  EXPECT_EQ(table_.outstanding(), 2u) << "nobody polls a part";
+  table_.finish(*parts[2], Status::ok());
+  EXPECT_EQ(state_of(table_, id_), OperationState::kDone);
+  EXPECT_EQ(table_.outstanding(), 0u);
+}
+
+TEST_F(OperationParts, TheFirstErrorIsTheWholes) {
+  const auto parts = join(3, true);
+  EXPECT_TRUE(parts[1]->fails_whole());
+  table_.finish(*parts[1], failure());
+  EXPECT_FALSE(parts[0]->fails_whole());
+  table_.finish(*parts[0], Status(Code::kCancelled, "test", "later"));
+  EXPECT_FALSE(parts[2]->ends_whole());
+  EXPECT_EQ(state_of(table_, id_), OperationState::kPending);
+  table_.finish(*parts[2], Status::ok());
+  EXPECT_TRUE(submitted_.empty()) << "no last part after an error";
+  EXPECT_EQ(table_.poll(id_).status.to_string(), failure().to_string());
+  EXPECT_EQ(table_.outstanding(), 0u);
+}
+
+TEST_F(OperationParts, TheLastBeginsWhenAllOthersHaveEnded) {
+  const auto parts = join(2, true);
+  table_.finish(*parts[0], Status::ok());
+  EXPECT_TRUE(submitted_.empty());
+  EXPECT_FALSE(parts[1]->ends_whole());
+  table_.finish(*parts[1], Status::ok());
+  ASSERT_EQ(submitted_.pop(), last_);
+  EXPECT_TRUE(last_->ends_whole());
+  EXPECT_EQ(state_of(table_, id_), OperationState::kPending);
+  table_.finish(*last_, failure());
+  EXPECT_EQ(state_of(table_, id_), OperationState::kFailed);
+  EXPECT_EQ(table_.outstanding(), 0u);
+}
+
+TEST_F(OperationParts, AreCancelledTogether) {
+  const auto parts = join(2, true);
+  EXPECT_FALSE(parts[1]->cancel_requested());
+  EXPECT_TRUE(table_.request_cancel(id_));
+  for (const Operation* const part : {parts[0], parts[1], last_}) EXPECT_TRUE(part->cancel_requested());
+  for (Operation* const part : parts) table_.finish(*part, Status(Code::kCancelled, "test", ""));
+  EXPECT_EQ(table_.poll(id_).status.code(), Code::kCancelled);
+  EXPECT_FALSE(acquired(table_).cancel_requested()) << "the next operation of the slot";
+}
+
+TEST_F(OperationParts, AreAllOrNone) {
+  EXPECT_FALSE(of_whole_.add(8)) << "seven are left";
+  EXPECT_EQ(of_whole_.all().size(), 1u);
+  EXPECT_EQ(table_.outstanding(), 1u);
+  EXPECT_TRUE(of_whole_.add(7));
+  EXPECT_EQ(table_.outstanding(), 8u);
+}
+
 TEST(OperationTable, IdsThatNeverWereAreUnknown) {
   OperationTable table(300);
   Operation& operation = acquired(table);
