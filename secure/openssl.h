@@ -22,7 +22,7 @@
                       X(SSL_CTX_set_ex_data) X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_options)                                 \
                           X(SSL_CTX_set_psk_find_session_callback) X(SSL_CTX_set_psk_use_session_callback) X(SSL_SESSION_free) \
                               X(SSL_SESSION_new) X(SSL_SESSION_set1_master_key) X(SSL_SESSION_set_cipher)                      \
-                                  X(SSL_SESSION_set_protocol_version) X(SSL_do_handshake) X(SSL_export_keying_material)        \
+                                  X(SSL_SESSION_set_protocol_version) X(SSL_do_handshake)                                      \
                                       X(SSL_free) X(SSL_get_SSL_CTX) X(SSL_get_error) X(SSL_key_update) X(SSL_new)             \
                                           X(SSL_read_ex) X(SSL_session_reused) X(SSL_set_accept_state) X(SSL_set_bio)          \
                                               X(SSL_set_connect_state) X(SSL_set_verify) X(SSL_shutdown) X(SSL_write_ex)       \

@@ -448,13 +448,4 @@ void TlsSession::say_goodbye() {
   (void)library_.SSL_shutdown(ssl_);
 }
 
-Result<TlsSession::Key> TlsSession::export_key(std::string_view label, std::span<const std::byte> context) const {
-  Key key;
-  library_.ERR_clear_error();
-  if (!established_ || library_.SSL_export_keying_material(ssl_, reinterpret_cast<unsigned char*>(key.data()), key.size(),
-                                                           label.data(), label.size(), as_chars(context), context.size(), 1) != 1)
-    return Status(Code::kInternal, "export key", "the TLS session is not established");
-  return key;
-}
-
 }  // namespace tcpx

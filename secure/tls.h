@@ -10,7 +10,6 @@
 // that is kPeerGone with ECONNRESET, as if the kernel had said so. A session holds about 40 KiB.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,7 +17,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "base/mutex.h"
 #include "secure/certificate.h"
@@ -78,7 +76,6 @@ class TlsSession {
   enum class Step { kDone, kWantsToRead, kWantsToWrite, kInClear };
   /// First bytes of a peer that speaks TLS: of its handshake, or of its refusal.
   static constexpr std::byte kHandshakeByte{0x16}, kAlertByte{0x15};
-  using Key = std::array<std::byte, 32>;
 
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
@@ -101,9 +98,6 @@ class TlsSession {
   Result<size_t> write(std::span<const std::byte> data);
   /// Tells the peer that no more follows, unless a record is half sent.
   void say_goodbye();
-
-  /// A key that only the two ends of this session can compute, and that differs for each label, context and session.
-  Result<Key> export_key(std::string_view label, std::span<const std::byte> context) const;
 
  private:
   friend class TlsContext;

@@ -247,19 +247,6 @@ TEST_F(Tls, AFlippedBitAnywhereInARecordIsNoticed) {
   }
 }
 
-TEST_F(Tls, ExportedKeysAreOfOneSessionLabelAndContext) {
-  Pair ends(*context_, *context_), others(*context_, *context_);
-  EXPECT_EQ(ends.client.session->export_key("a", {}).status().code(), Code::kInternal) << "before the handshake";
-  ends.shake_hands();
-  others.shake_hands();
-  const Bytes context = bytes_of("socket 1"), another = bytes_of("socket 2");
-  const TlsSession::Key key = ends.client.session->export_key("data", context).value();
-  EXPECT_EQ(key, ends.server.session->export_key("data", context).value());
-  EXPECT_NE(key, others.client.session->export_key("data", context).value());
-  EXPECT_NE(key, ends.client.session->export_key("data", another).value());
-  EXPECT_NE(key, ends.client.session->export_key("sync", context).value());
-}
-
 // A record of ten bytes takes 32 on the wire, and one that changes the key 27.
 TEST_F(Tls, TheKeyChangesAfterSoManyRecords) {
   const auto often = context_of('s', 3);
