@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/environment.h"
 #include "base/log.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "secure/derive_key.h"
 #include "secure/openssl.h"
 #include "secure/settings.h"
+#include "secure/tls_mismatch.h"
 
 namespace tcpx {
 namespace {
@@ -29,22 +29,6 @@ constexpr unsigned char kCipherId[] = {0x13, 0x01};
 
 const unsigned char* as_chars(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
-}
-
-// @param refused a code of X509_verify_cert
-std::string cause_of(long refused, const OpenSsl& library) {
-  const char* const text = library.X509_verify_cert_error_string(refused);
-  switch (refused) {
-    case X509_V_ERR_APPLICATION_VERIFICATION:
-      return concat("not one of ", environment_info(Variable::kTlsPeers).name);
-    case X509_V_ERR_CERT_SIGNATURE_FAILURE:  // by a CA of the same name
-    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
-    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
-    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
-      return concat("its CA is not in ", environment_info(Variable::kTlsCa).name, " (", text, ")");
-    default:
-      return text;
-  }
 }
 
 Status no_memory(const char* what) {
@@ -313,61 +297,6 @@ bool TlsSession::has_proof() const {
   return !by_secret && library_.SSL_get0_peer_certificate(ssl_) != nullptr && library_.SSL_get_verify_result(ssl_) == X509_V_OK;
 }
 
-// Why two ends of this library do not meet, for both. A server tells its opinion of the client's certificate when the client has
-// finished its handshake.
-// @param reason of OpenSSL; 0: none of libssl's @return "": another cause
-std::string TlsSession::mismatch(int reason) const {
-  const bool server = library_.SSL_is_server(ssl_) == 1;
-  const std::string secret = concat("a secret (", name_of_variables(Credential::kSecret), ")");
-  const std::string certificate = concat("a certificate (", name_of_variables(Credential::kCertificate), ")");
-  const auto differ = [&](const char* as_it_seems) {
-    const bool own_secret = credential_ == Credential::kSecret;
-    return concat("this end has ", own_secret ? secret : certificate, " and the ", server ? "client" : "server", as_it_seems, " ",
-                  own_secret ? certificate : secret, ": give both the same");
-  };
-  if (credential_ == Credential::kSecret) {
-    if (established_) return "";
-    switch (reason) {
-      case SSL_R_BINDER_DOES_NOT_VERIFY:         // the client's proof is of another secret,
-      case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:  // and this is how OpenSSL tells the client
-      case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:      // the same, of other libraries
-        return concat("the secrets differ: give both ends the same ", name_of_variables(Credential::kSecret));
-      case SSL_R_CERTIFICATE_VERIFY_FAILED:
-        return differ("");
-      case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:  // this server would have to sign
-        return secret_offered_ ? "" : differ(", as it seems,");
-      default:
-        return "";
-    }
-  }
-  const char* const peers = environment_info(Variable::kTlsPeers).name;
-  if (const long refused = library_.SSL_get_verify_result(ssl_); refused != X509_V_OK)
-    return concat("the certificate of the ", server ? "client" : "server", ", ", peer_name_,
-                  ", is refused: ", cause_of(refused, library_));
-  const auto told = [&](const std::string& why) {
-    return concat("the ", server ? "client" : "server", " refuses the certificate of this end: ", why);
-  };
-  if (server && secret_offered_) return differ("");
-  switch (reason) {
-    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-      return concat("the client has no certificate: give it one (", name_of_variables(Credential::kCertificate), ")");
-    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
-    case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:  // its CA has the same name as one of the peer's, and another key
-      return told(concat("its CA is not in the peer's ", environment_info(Variable::kTlsCa).name));
-    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
-      return told("it has expired");
-    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
-      return told("it is not valid, or not yet");
-    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
-      return told("it is not good for both servers and clients");
-    case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
-      if (!server && peer_name_.empty()) return differ(", as it seems,");
-      return told(concat("its name is not one of the peer's ", peers));
-    default:
-      return "";
-  }
-}
-
 // The end of the stream comes before errors of the socket, because OpenSSL answers it with an alert, which may fail.
 // @param error of SSL_get_error
 Status TlsSession::failure(const char* operation, int error) const {
@@ -376,8 +305,15 @@ Status TlsSession::failure(const char* operation, int error) const {
   if (cut_off_) return Status(Code::kPeerGone, operation, concat(closed, " without TLS's goodbye"), Domain::kErrno, ECONNRESET);
   if (error_ != 0) return stream_error(operation, error_);
   const unsigned long code = library_.ERR_peek_error();
-  if (std::string why = mismatch(ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0); !why.empty())
-    return Status(Code::kMismatch, operation, std::move(why));
+  std::string why = describe_mismatch({.own = credential_,
+                                       .is_server = library_.SSL_is_server(ssl_) == 1,
+                                       .established = established_,
+                                       .secret_offered = secret_offered_,
+                                       .peer_name = peer_name_,
+                                       .refused = library_.SSL_get_verify_result(ssl_),
+                                       .reason = ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0},
+                                      library_);
+  if (!why.empty()) return Status(Code::kMismatch, operation, std::move(why));
   const char* const reason = library_.ERR_reason_error_string(code);
   return Status(Code::kProtocol, operation, concat("TLS: ", reason != nullptr ? reason : "unknown error"));
 }

@@ -106,7 +106,6 @@ class TlsSession {
       : library_(library), ssl_(ssl), fd_(fd), records_per_key_(records_per_key), credential_(credential) {}
   void begin();
   bool has_proof() const;
-  std::string mismatch(int reason) const;
   Status failure(const char* operation, int error) const;
 
   const OpenSsl& library_;
