@@ -65,7 +65,8 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
         Code::kUnsupported, "create endpoint",
         "this process is a fork of one that had endpoints, and has no threads of its net plugin: start a program instead");
   }
-  TCPX_ASSIGN_OR_RETURN(auto tls, TlsContext::from_environment());
+  TCPX_ASSIGN_OR_RETURN(const auto security, SecuritySettings::from_environment());
+  TCPX_ASSIGN_OR_RETURN(auto tls, TlsContext::create(security));
   TCPX_ASSIGN_OR_RETURN(auto machine, LocalMachine::create(config.plugin_path));
   TCPX_ASSIGN_OR_RETURN(auto settings, PipelineSettings::from_environment());
   TCPX_ASSIGN_OR_RETURN(const auto kind, environment_choice(Variable::kUnpackImpl));
@@ -82,7 +83,6 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
   }
   TCPX_ASSIGN_OR_RETURN(const auto config_of_nics, soft::Config::of_interfaces());
   const auto all = soft::list_addresses();
-  TCPX_ASSIGN_OR_RETURN(const auto security, SecuritySettings::from_environment());
   std::string path = describe(machine, *unpacker, devices.size(), nics);
   return EndpointParts{
       .memory = std::move(machine.memory),

@@ -17,6 +17,11 @@ std::string name_of_variables(Credential credential) {
   return concat(name_of_variables(Credential::kSecret), " or ", name_of_variables(Credential::kCertificate));
 }
 
+std::string one_sided(std::string_view has, std::string_view has_not) {
+  return concat("authentication is on at the ", has, " and off at the ", has_not, ": set ", name_of_variables(Credential::kNone),
+                " at both or neither");
+}
+
 namespace {
 
 // All files of a certificate or none; other settings mean nothing without them.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "secure/certificate.h"
 #include "tcpx/status.h"
@@ -28,5 +29,7 @@ struct SecuritySettings {
 
 /// Variables that give a credential, for sentences; kNone: any.
 std::string name_of_variables(Credential credential);
+/// Why two ends do not meet of which only `has` authenticates. Neither may know what the other is configured with, so any will do.
+std::string one_sided(std::string_view has, std::string_view has_not);
 
 }  // namespace tcpx

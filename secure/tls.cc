@@ -116,8 +116,7 @@ int TlsContext::Callbacks::verify(X509_STORE_CTX* store, void* argument) {
   return 0;
 }
 
-Result<std::unique_ptr<TlsContext>> TlsContext::from_environment() {
-  TCPX_ASSIGN_OR_RETURN(const auto settings, SecuritySettings::from_environment());
+Result<std::unique_ptr<TlsContext>> TlsContext::create(const SecuritySettings& settings) {
   if (settings.protection == Protection::kOff) return std::unique_ptr<TlsContext>();
   if (settings.credential == Credential::kCertificate) return create(settings.certificate, settings.peers);
   TCPX_ASSIGN_OR_RETURN(const Secret secret, Secret::read_file(settings.secret_file));

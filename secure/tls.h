@@ -40,8 +40,8 @@ class TlsContext {
   /// A key encrypts at most so many records (RFC 8446, 5.5, allows 24 million).
   static constexpr uint64_t kRecordsPerKey = uint64_t{1} << 23;
 
-  /// As SecuritySettings say. @return null: connections are in clear; errors of the settings, of Secret::read_file and of both `create`
-  static Result<std::unique_ptr<TlsContext>> from_environment();
+  /// @return null: connections are in clear; errors of Secret::read_file and of both `create`
+  static Result<std::unique_ptr<TlsContext>> create(const SecuritySettings& settings);
   /// @param secret is not needed later. @return kUnsupported: there is no OpenSSL; kExhausted
   static Result<std::unique_ptr<TlsContext>> create(const Secret& secret, uint64_t records_per_key = kRecordsPerKey);
   /// With a certificate, which is read anew once its files have changed: a session that begins looks at them, at most once a second.

@@ -95,9 +95,7 @@ Result<std::optional<std::byte>> first_byte(int fd) {
 }
 
 Status one_is_in_clear(const char* has, const char* has_not) {
-  return Status(Code::kUnsupported, "bootstrap",
-                concat("authentication is on at the ", has, " and off at the ", has_not, ": set ",
-                       name_of_variables(Credential::kNone), " at both or neither"));
+  return Status(Code::kUnsupported, "bootstrap", one_sided(has, has_not));
 }
 
 // Reads why a server that answers in clear does not serve a client that waits for TLS.

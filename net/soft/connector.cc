@@ -13,6 +13,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "net/soft/socket_nic.h"
+#include "secure/settings.h"
 
 namespace tcpx::soft {
 namespace {
@@ -45,18 +46,15 @@ std::vector<ConnectRace::Target> targets_of(const std::vector<SocketAddress>& ad
   return bound.empty() ? unbound : bound;
 }
 
-Status one_has_no_secret(bool listener_has) {
-  return Status(Code::kMismatch, "connect",
-                concat("UCCL_TCPX_SECRET_FILE is set at the ", listener_has ? "listener" : "connector", " and not at the ",
-                       listener_has ? "connector" : "listener", ": set it at both or neither"));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                                     Deadline deadline, const std::vector<SocketAddress>& control_sources,
                                                     const std::string& nic, const Prover* secret) {
-  if (listener.proves != (secret != nullptr)) return one_has_no_secret(listener.proves);
+  if (listener.proves != (secret != nullptr)) {
+    return Status(Code::kMismatch, "connect",
+                  listener.proves ? one_sided("listener", "connector") : one_sided("connector", "listener"));
+  }
   TCPX_ASSIGN_OR_RETURN(HelloProofs proofs, HelloProofs::create(listener.cookie, secret));
   std::unique_ptr<Connector> connector(new Connector(listener, deadline, std::move(proofs)));
   connector->nic_ = nic;
@@ -105,9 +103,10 @@ Result<bool> Connector::move(Socket& socket) {
     if (n > 0) {
       socket.moved += static_cast<size_t>(n);
     } else if (n == 0) {
-      return Status(Code::kPeerGone, "connect",
-                    concat("connection closed after ", socket.moved, " of ", record.size(), " bytes of the answer",
-                           proofs_.has_secret() ? ": do both ends have the same UCCL_TCPX_SECRET_FILE?" : ""));
+      return Status(
+          Code::kPeerGone, "connect",
+          concat("connection closed after ", socket.moved, " of ", record.size(), " bytes of the answer",
+                 proofs_.has_secret() ? concat(": do both ends have the same ", name_of_variables(Credential::kNone), "?") : ""));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return false;
     } else if (errno != EINTR) {

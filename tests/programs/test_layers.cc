@@ -37,7 +37,7 @@ const std::vector<Layer>& layers() {
       {"include/", {"tcpx/", "tcpx_interface.h"}, {}},
       {"base/", {"tcpx/", "base/"}, {}},
       {"net/", {"tcpx/", "base/", "net/"}, {}},
-      {"net/soft/", {"tcpx/", "base/", "net/", "secure/proof.h"}, {}},
+      {"net/soft/", {"tcpx/", "base/", "net/", "secure/proof.h", "secure/settings.h"}, {}},
       {"rx/", {"tcpx/", "base/", "rx/"}, {"base/log.h"}},
       {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
       {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "secure/settings.h", "secure/tls.h", "wire/", "transfer/"}, {}},
@@ -63,7 +63,10 @@ const std::vector<Layer>& layers() {
       {"integrations/nixl/", {"tcpx/", "base/", "integrations/nixl/"}, {}},
       {"python/", {"tcpx/", "base/", "python/"}, {}},
       // The self-test runs a second process as test_tcpx_perf does.
-      {"doctor/", {"tcpx/", "base/", "net/", "secure/certificate.h", "secure/secret.h", "secure/settings.h", "transfer/device_placement.h", "measure/", "programs/", "doctor/"}, {}},
+      {"doctor/",
+       {"tcpx/", "base/", "net/", "secure/certificate.h", "secure/secret.h", "secure/settings.h", "transfer/device_placement.h",
+        "measure/", "programs/", "doctor/"},
+       {}},
       {"programs/", kAnything, {"tests/", "doctor/"}},
       {"tests/", kAnything, {}},
   };

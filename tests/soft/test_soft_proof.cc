@@ -30,8 +30,10 @@ using HelloRecord = std::array<std::byte, kHelloBytes>;
 using AnswerRecord = std::array<std::byte, kHelloAnswerBytes>;
 
 constexpr const char* kWrongProof = "wrong proof";
-constexpr const char* kOfListenerOnly = "UCCL_TCPX_SECRET_FILE is set at the listener and not at the connector";
-constexpr const char* kOfConnectorOnly = "UCCL_TCPX_SECRET_FILE is set at the connector and not at the listener";
+constexpr const char* kOfListenerOnly =
+    "on at the listener and off at the connector: set UCCL_TCPX_SECRET_FILE or UCCL_TCPX_TLS_CERT";
+constexpr const char* kOfConnectorOnly =
+    "on at the connector and off at the listener: set UCCL_TCPX_SECRET_FILE or UCCL_TCPX_TLS_CERT";
 
 Prover prover_of(char letter) {
   Secret secret = must(Secret::zeros(Secret::kFewestBytes));
@@ -123,7 +125,8 @@ TEST_F(SoftProof, WhoHasAnotherSecretIsNotServed) {
   for (const auto& [info, secret] : {std::pair(info_, &other_), std::pair(info_of(*of_other), &secret_)}) {
     const Status status = connect(info, secret).status();
     ASSERT_EQ(status.code(), Code::kPeerGone) << status.to_string();
-    EXPECT_NE(status.detail().find("do both ends have the same UCCL_TCPX_SECRET_FILE?"), std::string::npos) << status.to_string();
+    EXPECT_NE(status.detail().find("do both ends have the same UCCL_TCPX_SECRET_FILE or UCCL_TCPX_TLS_CERT?"), std::string::npos)
+        << status.to_string();
     EXPECT_TRUE(wait_until([] { return logged(kWrongProof); }));
   }
   EXPECT_FALSE(listener_->has_peer() || of_other->has_peer());
