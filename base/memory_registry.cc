@@ -275,6 +275,12 @@ Status MemoryRegistry::withdraw(const SlotId& slot) {
   return Status::ok();
 }
 
+bool MemoryRegistry::is_advertised(const SlotId& slot) {
+  MutexLock lock(mutex_);
+  erase_ended();
+  return adverts_.contains(slot);
+}
+
 void MemoryRegistry::erase(const SlotId& slot, const Advert& advert) {
   const std::tuple key(advert.conn, address_of(advert.data), advert.bytes, advert.access, advert.ends);
   erase_from(advert.entry->slots, key, slot);

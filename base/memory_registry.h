@@ -194,6 +194,8 @@ class MemoryRegistry {
   Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes);
   /// Withdraws an advertisement; ranges that were looked up stay held. @return kNotFound: no such advertisement (any more)
   Status withdraw(const SlotId& slot);
+  /// True as long as the advertisement has not ended.
+  bool is_advertised(const SlotId& slot);
   /// Withdraws all advertisements that are for this connection alone.
   void forget(ConnId conn);
 

@@ -136,6 +136,10 @@ Status Endpoint::withdraw(const RemoteSlot& slot) {
   return guarded("withdraw", *impl_, [&] { return impl_->withdraw(slot); });
 }
 
+bool Endpoint::is_advertised(const RemoteSlot& slot) const {
+  return guarded_or(false, *impl_, [&] { return impl_->is_advertised(slot); });
+}
+
 Result<OperationId> Endpoint::start(int kind, ConnId conn, std::span<const LocalRange> ranges,
                                     std::span<const RemoteRange> remote, const SubmitOptions& options) {
   return guarded("start operation", *impl_,

@@ -47,6 +47,7 @@ class Endpoint::Impl {
   Status deregister(MemoryId memory, Deadline deadline);
   Result<RemoteSlot> advertise(std::optional<ConnId> conn, const LocalRange& range, const AdvertiseOptions& options);
   Status withdraw(const RemoteSlot& slot);
+  bool is_advertised(const RemoteSlot& slot) { return registry_.is_advertised(slot.id); }
   Result<OperationId> submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
                              std::span<const RemoteRange> remote, const SubmitOptions& options);
   Result<std::shared_ptr<const PlannedRanges>> prepare(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) {

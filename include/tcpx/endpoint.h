@@ -291,6 +291,8 @@ class TCPX_CLASS_API Endpoint {
   /// Ends one advertisement. Does not wait: operations that have found the memory go on, and `deregister` waits for them.
   /// @return kNotFound: no such advertisement, or it has ended; kInvalidArgument: no slot
   Status withdraw(const RemoteSlot& slot);
+  /// True as long as a peer may use the slot: it was advertised here, and has not ended.
+  bool is_advertised(const RemoteSlot& slot) const;
   /// Ships a slot to the other end, which takes it with `recv_slot`. A send of 64 bytes like any other: it is matched in order
   /// with the connection's other sends.
   Status send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout = {});

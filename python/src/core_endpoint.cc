@@ -216,15 +216,20 @@ std::unique_ptr<CoreEndpoint::Hold> CoreEndpoint::hold(uintptr_t data, size_t by
 }
 
 nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, std::pair<uintptr_t, size_t> region, uintptr_t data, size_t bytes,
-                                  std::optional<uintptr_t> stream, bool readonly) const {
+                                  std::optional<uintptr_t> stream, int access, std::optional<double> ends_after) const {
   const Hold held{regions_.at(region.first, region.second)};
   if (held.region == nullptr) raise(unregistered(region.first, region.second));
   const LocalRange range{held.region->memory(), reinterpret_cast<void*>(data), bytes};
   const auto endpoint = use();
-  AdvertiseOptions options{.after_stream = {}, .access = readonly ? SlotAccess::kRead : SlotAccess::kReadWrite};
+  AdvertiseOptions options{.access = SlotAccess(access)};
+  if (ends_after) options.ends_after = milliseconds_of(*ends_after);
   if (stream) options.after_stream = reinterpret_cast<void*>(*stream);
   const RemoteSlot slot = check(conn ? endpoint->advertise(ConnId(*conn), range, options) : endpoint->advertise(range, options));
   return nb::bytes(&slot, sizeof slot);
+}
+
+bool CoreEndpoint::is_advertised(const nb::bytes& slot) const {
+  return use()->is_advertised(slot_of(slot));
 }
 
 void CoreEndpoint::withdraw(const nb::bytes& slot) const {

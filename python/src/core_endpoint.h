@@ -65,8 +65,10 @@ class CoreEndpoint {
   /// Takes back one `add_region`. Operations and slots that use the memory keep it registered, if this does not `wait` for them.
   void drop_region(uintptr_t data, size_t bytes, bool wait, std::optional<double> timeout);
   /// A range of the memory that `add_region` was called for with exactly `region`: the slot does not end with any other.
+  /// @param access a SlotAccess. @param ends_after seconds
   nb::bytes advertise(std::optional<uint64_t> conn, std::pair<uintptr_t, size_t> region, uintptr_t data, size_t bytes,
-                      std::optional<uintptr_t> stream, bool readonly) const;
+                      std::optional<uintptr_t> stream, int access, std::optional<double> ends_after) const;
+  bool is_advertised(const nb::bytes& slot) const;
   /// Ends one advertisement, unless it has ended already, as all have when the endpoint is closed.
   void withdraw(const nb::bytes& slot) const;
 

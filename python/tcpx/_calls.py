@@ -9,7 +9,7 @@ from .buffers import Buffer
 from .errors import Protocol
 from .operation import Operation
 from .plan import Plan
-from .slot import Slot
+from .slot import Access, Slot, Terms
 from .streams import CURRENT, Stream
 
 __all__ = ["Calls"]
@@ -102,9 +102,11 @@ class Calls:
         """`read` as an `Operation`."""
         return Operation(self.session, self.session.start(READ, self.id, buffer, slot, timeout, stream, notify, event))
 
-    def advertise(self, buffer: Buffer, *, readonly: bool = False, stream: Stream = CURRENT) -> Slot:
+    def advertise(
+        self, buffer: Buffer, *, access: Access = "read-write", ends_after: float | None = None, stream: Stream = CURRENT
+    ) -> Slot:
         """As `Endpoint.advertise`, for the other end of this connection only, and at most until it ends."""
-        return self.session.advertise(self.id, readonly, buffer, stream)
+        return self.session.advertise(self.id, Terms.of(access, ends_after), buffer, stream)
 
     def prepare(self, buffers: Sequence[Buffer], slots: Sequence[Slot]) -> Plan:
         """Looks up buffers and slots for writes and reads that are started many times: `Plan.write`, `Plan.read`."""

@@ -43,8 +43,16 @@ class Endpoint:
     def add_region(self, data: int, bytes: int, /) -> None: ...
     def drop_region(self, data: int, bytes: int, wait: bool, timeout: float | None, /) -> None: ...
     def advertise(
-        self, conn: int | None, region: tuple[int, int], data: int, bytes: int, stream: int | None, readonly: bool
+        self,
+        conn: int | None,
+        region: tuple[int, int],
+        data: int,
+        bytes: int,
+        stream: int | None,
+        access: int,
+        ends_after: float | None,
     ) -> bytes: ...
+    def is_advertised(self, slot: bytes, /) -> bool: ...
     def withdraw(self, slot: bytes, /) -> None: ...
     def start(
         self,

@@ -12,13 +12,13 @@ from typing import Any
 
 from . import _core
 from .buffers import Extent, owner_of
-from .errors import NotFound
+from .slot import Terms
 
 __all__ = ["Loans"]
 
 #: Identity of the owner, or None when nobody can see its end, and its memory: address and length.
 _Key = tuple["int | None", int, int]
-#: Slots for one connection that are kept before those of ended connections are looked for.
+#: Slots that may end before their memory that are kept before the ended ones among them are looked for.
 _FIRST_SWEEP = 64
 
 
@@ -38,10 +38,11 @@ class Loans:
         self._of: dict[_Key, _Loan] = {}
         self._keys: dict[bytes, set[_Key]] = {}  # of the loans that a slot is one of: views share their slots
         self._ranges: dict[bytes, tuple[int, int]] = {}  # address and length of each slot
-        self._private: dict[bytes, tuple[int, bool]] = {}  # connection and readonly of each slot that is for one alone
+        #: The connection that each slot is for which may end before its memory, or None: it is for all.
+        self._passing: dict[bytes, int | None] = {}
         self._next_sweep = _FIRST_SWEEP
 
-    def advertise(self, conn: int | None, extent: Extent, stream: int | None, readonly: bool) -> bytes:
+    def advertise(self, conn: int | None, extent: Extent, stream: int | None, terms: Terms) -> bytes:
         """The slot of the memory, which the caller keeps alive until this returns."""
         owner, address, nbytes, pin = owner_of(extent)
         key = (None if owner is None else id(owner), address, nbytes)
@@ -54,20 +55,20 @@ class Loans:
                     loan.end = weakref.finalize(owner, _end_with_owner, weakref.ref(self), key)
                     loan.end.atexit = False
             try:
-                raw = self._core.advertise(conn, key[1:], extent.address, extent.nbytes, stream, readonly)
+                raw = self._core.advertise(conn, key[1:], extent.address, extent.nbytes, stream, *terms)
                 loan.slots.add(raw)
                 self._keys.setdefault(raw, set()).add(key)
                 self._ranges[raw] = extent.address, extent.nbytes
-                if conn is not None:
-                    self._private[raw] = conn, readonly
+                if conn is not None or terms.passes:
+                    self._passing[raw] = conn
             finally:
                 unused = None if loan.slots else self._take(key)
-            sweeps = len(self._private) >= self._next_sweep
+            sweeps = len(self._passing) >= self._next_sweep
         if unused is not None:
             self._drop(key, unused, False)
         if sweeps:
             self.sweep()
-            self._next_sweep = max(_FIRST_SWEEP, 2 * len(self._private))
+            self._next_sweep = max(_FIRST_SWEEP, 2 * len(self._passing))
         return raw
 
     def withdraw(self, raw: bytes, wait: bool = True) -> None:
@@ -90,24 +91,13 @@ class Loans:
             self.withdraw(raw)
 
     def sweep(self) -> None:
-        """Forgets the slots of connections that have ended, which nobody can use any more."""
-        if not self._private:
+        """Forgets the slots that have ended by themselves, or whose connection has: nobody can use them any more."""
+        if not self._passing:
             return
         alive = {one["id"] for one in self._core.stats()["connections"] if one["alive"]}
-        for raw, (conn, _) in list(self._private.items()):
-            if conn not in alive or not self._is_known(raw):
+        for raw, conn in list(self._passing.items()):
+            if (conn is not None and conn not in alive) or not self._core.is_advertised(raw):
                 self.withdraw(raw, wait=False)
-
-    def _is_known(self, raw: bytes) -> bool:
-        """Whether the connection that a slot is for has not been removed: to advertise again changes nothing else."""
-        with self._lock:
-            try:
-                conn, readonly = self._private[raw]
-                (_, *region) = next(iter(self._keys[raw]))
-                self._core.advertise(conn, (region[0], region[1]), *self._ranges[raw], None, readonly)
-            except (KeyError, NotFound):
-                return False
-        return True
 
     def close(self) -> None:
         """Once the endpoint is closed: nobody touches the memory any more."""
@@ -116,7 +106,7 @@ class Loans:
             self._of.clear()
             self._keys.clear()
             self._ranges.clear()
-            self._private.clear()
+            self._passing.clear()
         for loan in loans:
             if loan.end is not None:
                 loan.end.detach()
@@ -140,7 +130,7 @@ class Loans:
         if keys is None:
             return set()
         del self._ranges[raw]
-        self._private.pop(raw, None)
+        self._passing.pop(raw, None)
         self._core.withdraw(raw)
         return keys
 

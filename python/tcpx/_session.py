@@ -13,7 +13,7 @@ from ._loans import Loans
 from ._watcher import Watchers
 from .buffers import Buffer, Extent, extent_of, owner_of
 from .errors import Mismatch, invalid
-from .slot import Origin, Slot
+from .slot import Origin, Slot, Terms
 from .streams import CURRENT, Stream, handle_of
 
 __all__ = ["READ", "RECV", "SEND", "WRITE", "Holder", "Registration", "Session", "Started", "finish"]
@@ -53,16 +53,16 @@ class Session:
 
     # ---- memory
 
-    def advertise(self, conn: int | None, readonly: bool, buffer: Buffer, stream: Stream = CURRENT) -> Slot:
+    def advertise(self, conn: int | None, terms: Terms, buffer: Buffer, stream: Stream = CURRENT) -> Slot:
         """See `Endpoint.advertise`. conn: for the other end of that connection only."""
         extent = extent_of(buffer)
-        if extent.readonly and not readonly:
-            raise invalid("advertise", "the buffer is read-only; with readonly=True others may read it")
+        if extent.readonly and terms.writes:
+            raise invalid("advertise", 'the buffer is read-only; with access="read" others may read it')
         current = extent.stream if stream is CURRENT else handle_of(stream)
-        raw = self.loans.advertise(conn, extent, current, readonly)
+        raw = self.loans.advertise(conn, extent, current, terms)
         again = None
-        if current is not None and stream is CURRENT:
-            again = functools.partial(_while_it_lives, weakref.ref(self), Session.advertise, conn, readonly)
+        if current is not None and stream is CURRENT and not terms.passes:
+            again = functools.partial(_while_it_lives, weakref.ref(self), Session.advertise, conn, terms)
         origin = Origin([extent.keep], again, functools.partial(self.loans.withdraw, raw))
         return Slot(raw, 0, extent.shape, extent.itemsize, origin)
 

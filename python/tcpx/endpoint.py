@@ -13,7 +13,7 @@ from ._session import Registration, Session
 from .buffers import Buffer, extent_of
 from .errors import Cancelled, Timeout
 from .kv import BlockCalls
-from .slot import Slot
+from .slot import Access, Slot, Terms
 from .streams import CURRENT, Stream
 
 __all__ = ["Connection", "Endpoint", "Notification", "Registration"]
@@ -160,7 +160,9 @@ class Endpoint:
         """Registers a buffer and keeps it alive until the registration ends. Buffers in use are registered without it, too."""
         return Registration(self.session, extent_of(buffer), asked_for=True)
 
-    def advertise(self, buffer: Buffer, *, readonly: bool = False, stream: Stream = CURRENT) -> Slot:
+    def advertise(
+        self, buffer: Buffer, *, access: Access = "read-write", ends_after: float | None = None, stream: Stream = CURRENT
+    ) -> Slot:
         """The right to write to the buffer and read from it, for whoever gets the slot.
 
         It holds until the buffer dies: the array or tensor that has the memory, of which the buffer may be a view, or the object
@@ -168,11 +170,12 @@ class Endpoint:
         seen: the endpoint keeps their memory. `Slot.withdraw` ends it earlier, and so do `Registration.release` of the buffer and
         the end of the endpoint; the end of another view does not. This slot, not its copies, keeps the buffer alive.
 
-        readonly: others may only read. stream: what others do with GPU memory waits for what this stream holds now, default its
-        framework's current stream; None: for nothing. The call does not wait. Advertising a buffer again gives the same slot,
-        and orders what comes from then on after what the stream holds by then.
+        access: what others may do with it. ends_after: seconds after which the slot ends by itself; operations that have begun go
+        on. stream: what others do with GPU memory waits for what this stream holds now, default its framework's current stream;
+        None: for nothing. The call does not wait. Advertising a buffer again gives the same slot, unless it ends by itself, and
+        orders what comes from then on after what the stream holds by then.
         """
-        return self.session.advertise(None, readonly, buffer, stream)
+        return self.session.advertise(None, Terms.of(access, ends_after), buffer, stream)
 
     # ---- the rest
 

@@ -12,7 +12,7 @@ from ._session import READ, WRITE, Holder, Session, Started, finish
 from .buffers import Buffer, Extent, extent_of
 from .errors import Mismatch, invalid
 from .operation import Operation
-from .slot import Slot
+from .slot import Slot, Terms
 from .streams import CURRENT, Stream, handle_of
 
 __all__ = ["KvPool", "RemotePool"]
@@ -76,7 +76,7 @@ class KvPool:
         As `Endpoint.advertise`: what others do with GPU memory waits for what its framework's current stream holds now.
         """
         self.extent()
-        remote = RemotePool(endpoint.session.advertise(None, False, self.tensor).bytes(), self.block_bytes)
+        remote = RemotePool(endpoint.session.advertise(None, Terms(), self.tensor).bytes(), self.block_bytes)
         self._advertised[endpoint.session] = remote
         return remote
 

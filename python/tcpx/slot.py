@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from .errors import invalid
 
-__all__ = ["Slot"]
+__all__ = ["Access", "Slot"]
+
+#: What others may do with memory that is advertised.
+Access = Literal["read", "write", "read-write"]
+_ACCESS = ("read", "read-write", "write")  # in the order of SlotAccess (include/tcpx/endpoint.h)
 
 _RAW_BYTES = 64
 _MAGIC = b"TXSL"
@@ -29,6 +33,28 @@ class Origin(NamedTuple):
     keep: list[Any]
     again: Callable[[Any], None] | None
     withdraw: Callable[[], None]
+
+
+class Terms(NamedTuple):
+    """How a slot may be used: an index into _ACCESS, and for how many seconds from now on."""
+
+    access: int = _ACCESS.index("read-write")
+    ends_after: float | None = None
+
+    @classmethod
+    def of(cls, access: Access, ends_after: float | None) -> Terms:
+        if access not in _ACCESS:
+            raise invalid("advertise", f"access={access!r}: it is one of {', '.join(_ACCESS)}")
+        return cls(_ACCESS.index(access), ends_after)
+
+    @property
+    def writes(self) -> bool:
+        return _ACCESS[self.access] != "read"
+
+    @property
+    def passes(self) -> bool:
+        """Whether the slot may end before its memory. No other call of `advertise` gives such a one."""
+        return self.ends_after is not None
 
 
 class Slot:

@@ -130,7 +130,7 @@ def test_a_file_that_is_mapped_for_reading(pair: Pair, tmp_path: Any) -> None:
     target = bytearray(4096)
     moved(pair, weights, target)
     assert target == bytes(range(256)) * 16
-    slot, copy = pair.far.advertise(weights, readonly=True), bytearray(4096)
+    slot, copy = pair.far.advertise(weights, access="read"), bytearray(4096)
     pair.there.read(copy, slot)
     assert copy == target
     for call in (pair.there.recv, pair.near.advertise, lambda into: pair.there.read(into, slot)):

@@ -6,6 +6,7 @@ import pickle
 import random
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -78,6 +79,47 @@ def test_the_advertising_slot_keeps_the_buffer(pair: Pair) -> None:
     again = np.zeros(1000, np.uint8)
     pair.there.read(again, slot)
     assert again.all()
+
+
+def test_what_others_may_do(pair: Pair) -> None:
+    buffer = bytearray(b"12345678")
+    reading, writing = (pair.far.advertise(buffer, access=access) for access in ("read", "write"))
+    for call, good, bad in ((pair.there.read, reading, writing), (pair.there.write, writing, reading)):
+        call(bytearray(8), good)
+        with pytest.raises(tcpx.InvalidArgument, match="only"):
+            call(bytearray(8), bad)
+    assert buffer == bytes(8)
+    for wrong in ("", "rw", None):
+        with pytest.raises(tcpx.InvalidArgument, match="read, read-write, write"):
+            pair.far.advertise(buffer, access=wrong)  # type: ignore[arg-type]
+
+
+def test_a_slot_ends_after_its_time(pair: Pair) -> None:
+    buffer = bytearray(8)
+    stays, later = pair.far.advertise(buffer), pair.back.advertise(buffer, ends_after=3600)
+    soon = pair.far.advertise(buffer, ends_after=0.02)
+    time.sleep(0.03)
+    with pytest.raises(tcpx.NotFound):
+        pair.there.read(bytearray(8), soon)
+    for slot in (stays, later):
+        pair.there.read(bytearray(8), slot)
+    soon.withdraw()
+    assert pair.far.advertise(buffer) == stays != pair.far.advertise(buffer, ends_after=3600)
+    with pytest.raises(tcpx.InvalidArgument):
+        pair.far.advertise(buffer, ends_after=-1)
+
+
+def test_slots_that_have_ended_keep_nothing(pair: Pair) -> None:
+    for _ in range(20):
+        buffers = [bytearray(8) for _ in range(20)]
+        for buffer in buffers:
+            pair.far.advertise(buffer, ends_after=0)
+        time.sleep(0.002)
+    assert pair.far.stats()["registered_regions"] < 200  # of 400
+    pair.far.session.loans.sweep()
+    assert pair.far.stats()["registered_regions"] == 0
+    for buffer in buffers:
+        buffer.clear()
 
 
 def test_garbage_is_refused(pair: Pair) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from .. import _core
 from ..buffers import extent_of
 from ..errors import Error, NotFound, invalid
+from ..slot import Terms
 from .descs import XferDesc, keys_of
 from .report import Refused
 
@@ -99,7 +100,8 @@ class Memories:
             if region is None:
                 region = self._advertised(address, nbytes, extent.stream)
             elif extent.stream is not None and region.nbytes != 0:
-                self._core.advertise(None, region.range, *region.range, extent.stream, False)
+                first, size = region.range
+                self._core.advertise(None, region.range, first, size, extent.stream, *Terms())
             mr_id = self._number(_Memory(address, nbytes, region, extent.keep))
         return XferDesc(address, nbytes, mr_id, list(region.keys), list(region.keys))
 
@@ -110,7 +112,7 @@ class Memories:
             return region
         self._core.add_region(address, nbytes)
         try:
-            region.keys = keys_of(self._core.advertise(None, region.range, address, nbytes, stream, False), address)
+            region.keys = keys_of(self._core.advertise(None, region.range, address, nbytes, stream, *Terms()), address)
         except BaseException:
             self._core.drop_region(address, nbytes, True, None)
             raise

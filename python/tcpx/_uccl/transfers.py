@@ -10,6 +10,7 @@ from operator import index
 from .. import _core
 from .._session import READ, RECV, SEND, WRITE
 from ..errors import NotFound, invalid
+from ..slot import Terms
 from .memory import Memories
 
 __all__ = ["READ", "RECV", "SEND", "WRITE", "Places", "Ranges", "Transfers"]
@@ -93,7 +94,9 @@ class Transfers:
         """A slot for each range, for the other end of a connection or, without one, for all."""
         core_id = None if conn_id is None else self.core_id(conn_id)
         return [
-            self._core.advertise(core_id, self.memories.region_of(mr_id), address, nbytes, self.memories.stream_of(mr_id), False)
+            self._core.advertise(
+                core_id, self.memories.region_of(mr_id), address, nbytes, self.memories.stream_of(mr_id), *Terms()
+            )
             for mr_id, (address, nbytes) in zip(mr_ids, ranges)
         ]
 

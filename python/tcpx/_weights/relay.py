@@ -35,7 +35,7 @@ class Relay:
         self._followers: dict[int, Connection] = {}
         endpoint = station.group.endpoint
         self._registrations = register(endpoint, tensors)
-        self._slots = [endpoint.advertise(one.bytes(), readonly=True) if one.nbytes else None for one in tensors]
+        self._slots = [endpoint.advertise(one.bytes(), access="read") if one.nbytes else None for one in tensors]
         rows = [
             bytes([one.gpu]) + (bytes(_SLOT_BYTES) if slot is None else bytes(slot)[:_SLOT_BYTES])
             for one, slot in zip(tensors, self._slots)
