@@ -195,20 +195,9 @@ Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
   return std::optional(erase(entry));
 }
 
-namespace {
-
-// Erases one of several slots with one key; it need not be there.
-void erase_from(auto& known, const auto& key, const SlotId& slot) {
-  const auto [begin, end] = known.equal_range(key);
-  const auto found = std::find_if(begin, end, [&slot](const auto& entry) { return entry.second == slot; });
-  if (found != end) known.erase(found);
-}
-
-}  // namespace
-
 Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const void* data, size_t bytes,
                                              std::optional<SlotAccess> wanted, std::unique_ptr<GpuMark> after, void* stream,
-                                             TimePoint ends) {
+                                             SlotEnd end) {
   MutexLock lock(mutex_);
   erase_ended();
   TCPX_ASSIGN_OR_RETURN(Entry* const found, find(id, data, bytes));
@@ -218,8 +207,8 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   if (access != SlotAccess::kRead) TCPX_RETURN_IF_ERROR(writable);
   RemoteSlot slot{
       .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = {}, .bytes = bytes, .reserved = {}};
-  const std::tuple key(conn, address_of(data), bytes, access, ends);
-  if (const auto known = entry.slots.find(key); known != entry.slots.end() && ends == TimePoint::max()) {
+  const std::tuple key(conn, address_of(data), bytes, access, SlotId{});
+  if (const auto known = entry.slots.find(key); known != entry.slots.end() && !end.comes()) {
     slot.id = known->second;
     auto& marks = adverts_.find(slot.id)->second.after;
     if (after == nullptr) return slot;
@@ -234,11 +223,11 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   do {
     TCPX_ASSIGN_OR_RETURN(slot.id.high, random_id());
     TCPX_ASSIGN_OR_RETURN(slot.id.low, random_id());
-  } while (!adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes, access, ends}).second);
+  } while (!adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes, access, end}).second);
   try {
     if (after != nullptr) adverts_.find(slot.id)->second.after.emplace_back(stream, std::move(after));
-    if (ends != TimePoint::max()) ends_.emplace(ends, slot.id);
-    entry.slots.emplace(key, slot.id);
+    if (end.at != TimePoint::max()) ends_.emplace(end.at, slot.id);
+    entry.slots.emplace(key_of(slot.id, adverts_.find(slot.id)->second), slot.id);
   } catch (const std::bad_alloc&) {
     drop(slot.id);
     throw;
@@ -246,7 +235,7 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   return slot;
 }
 
-Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const SlotId& slot, bool writes) {
+Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const SlotId& slot, bool writes, bool* counted) {
   MutexLock lock(mutex_);
   erase_ended();
   const auto found = adverts_.find(slot);
@@ -264,14 +253,30 @@ Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const Slot
     if (!reached) return std::optional<HeldRange>();
     advert.after.pop_back();
   }
+  if (counted != nullptr && advert.end.uses != 0) *counted = true;
   return std::optional(HeldRange{RegionUse(*advert.entry), advert.data, advert.bytes});
+}
+
+Status MemoryRegistry::spend(std::span<const SlotId> slots) {
+  MutexLock lock(mutex_);
+  erase_ended();
+  for (const SlotId& slot : slots) {
+    if (!adverts_.contains(slot)) return no_advertisement("remote range");
+  }
+  for (const SlotId& slot : slots) {
+    if (uint32_t& uses = adverts_.find(slot)->second.end.uses; uses > 1) {
+      --uses;
+    } else {
+      erase(slot);
+    }
+  }
+  return Status::ok();
 }
 
 Status MemoryRegistry::withdraw(const SlotId& slot) {
   MutexLock lock(mutex_);
-  const auto found = adverts_.find(slot);
-  if (found == adverts_.end()) return no_advertisement("withdraw");
-  erase(slot, found->second);
+  if (!adverts_.contains(slot)) return no_advertisement("withdraw");
+  erase(slot);
   return Status::ok();
 }
 
@@ -281,31 +286,33 @@ bool MemoryRegistry::is_advertised(const SlotId& slot) {
   return adverts_.contains(slot);
 }
 
-void MemoryRegistry::erase(const SlotId& slot, const Advert& advert) {
-  const std::tuple key(advert.conn, address_of(advert.data), advert.bytes, advert.access, advert.ends);
-  erase_from(advert.entry->slots, key, slot);
+MemoryRegistry::Entry::SlotKey MemoryRegistry::key_of(const SlotId& slot, const Advert& advert) {
+  return {advert.conn, address_of(advert.data), advert.bytes, advert.access, advert.end.comes() ? slot : SlotId{}};
+}
+
+void MemoryRegistry::erase(const SlotId& slot) {
+  const Advert& advert = adverts_.find(slot)->second;
+  advert.entry->slots.erase(key_of(slot, advert));
   drop(slot);
 }
 
 // Forgets a slot that its region forgets by itself.
 void MemoryRegistry::drop(const SlotId& slot) {
   const auto found = adverts_.find(slot);
-  if (found->second.ends != TimePoint::max()) erase_from(ends_, found->second.ends, slot);
+  ends_.erase({found->second.end.at, slot});
   adverts_.erase(found);
 }
 
 void MemoryRegistry::erase_ended() {
   if (ends_.empty()) return;
-  for (const TimePoint now = Clock::steady().now(); !ends_.empty() && ends_.begin()->first <= now;) {
-    const SlotId slot = ends_.begin()->second;
-    erase(slot, adverts_.find(slot)->second);
-  }
+  for (const TimePoint now = Clock::steady().now(); !ends_.empty() && ends_.begin()->first <= now;)
+    erase(SlotId(ends_.begin()->second));
 }
 
 void MemoryRegistry::forget(ConnId conn) {
   MutexLock lock(mutex_);
   for (auto& [id, entry] : entries_) {
-    auto slot = entry.slots.lower_bound({conn, 0, 0, SlotAccess::kRead, TimePoint::min()});
+    auto slot = entry.slots.lower_bound({conn, 0, 0, SlotAccess::kRead, SlotId{}});
     while (slot != entry.slots.end() && std::get<ConnId>(slot->first) == conn) {
       drop(slot->second);
       slot = entry.slots.erase(slot);

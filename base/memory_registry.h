@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -56,6 +57,14 @@ Result<bool> is_writable(const void* data, size_t bytes);
 /// @return kInvalidArgument when the region may only be read, at least in part
 Status check_writable(std::string_view operation, const Region& region);
 
+/// When an advertisement ends by itself.
+struct SlotEnd {
+  TimePoint at = TimePoint::max();
+  uint32_t uses = 0;  ///< after so many operations of peers; 0: any number
+
+  bool comes() const { return at != TimePoint::max() || uses != 0; }
+};
+
 class MemoryRegistry;
 
 /// Keeps a region from being removed. One thread at a time; the registry must outlive it.
@@ -90,8 +99,10 @@ struct RegionUse::Entry {
   uint64_t count = 1;    ///< number of registrations
   bool closing = false;  ///< the last registration is being removed: there can be no new uses
   bool* kept = nullptr;  ///< flag of the `remove` that waits; set to true when the region is added again. `uses` then has kWaited
-  /// Slots by connection, range, access and end, so that a range is found again and the slots of a connection are neighbours.
-  std::multimap<std::tuple<ConnId, uintptr_t, size_t, SlotAccess, TimePoint>, SlotId> slots{};
+  /// Slots by connection, range and access, so that a range is found again and the slots of a connection are neighbours. A slot that ends by
+  /// itself is not found again: its id is in the key, too.
+  using SlotKey = std::tuple<ConnId, uintptr_t, size_t, SlotAccess, SlotId>;
+  std::map<SlotKey, SlotId> slots{};
   /// Number of RegionUses that hold the region, and the bit kWaited. Raised from 0 only while the lock is held.
   std::atomic<uint64_t> uses{0};
   static constexpr uint64_t kWaited = uint64_t{1} << 63;
@@ -178,20 +189,24 @@ class MemoryRegistry {
   /// again.
   Result<std::optional<Region>> try_remove(MemoryId id);
 
-  /// Advertises a range. It has one slot for each connection and access, however often it is advertised.
+  /// Advertises a range. It has one slot for each connection and access, however often it is advertised, and one for each call with an
+  /// end that comes.
   /// @param conn a connection, or kAnyConnection
-  /// @param access default: what the memory allows @param ends the slot is withdrawn then by itself
+  /// @param access default: what the memory allows
   /// @param after the application's GPU work on `stream` that must end before peers access the memory; null: none. Replaces
   /// earlier work on the same stream. The mark's GpuOrder must outlive the registry.
   /// @return kExhausted: more than kMaxAdverts distinct ranges; kInvalidArgument: kReadWrite of memory that may only be read, or
   /// the range is not within the region; kNotFound as for `use`
   Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes, std::optional<SlotAccess> access = {},
-                               std::unique_ptr<GpuMark> after = nullptr, void* stream = nullptr,
-                               TimePoint ends = TimePoint::max());
+                               std::unique_ptr<GpuMark> after = nullptr, void* stream = nullptr, SlotEnd end = {});
   /// Looks up the whole range that was advertised under an id from the wire. @param writes true: the peer wants to write
+  /// @param counted set to true if `spend` must be called for the slot, once the operation can begin; not changed otherwise
   /// @return nullopt: the application's GPU has not finished its work on the range yet. kNotFound: no such advertisement for this
   /// connection (any more); kInvalidArgument: the range may only be read, or only be written; kCuda: the error of the GPU's work
-  Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes);
+  Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes, bool* counted = nullptr);
+  /// Takes one use of each of these advertisements that were looked up, which an operation names; at the last use the advertisement ends.
+  /// @return kNotFound: one has ended since, perhaps by another operation's use, and nothing is taken
+  Status spend(std::span<const SlotId> slots);
   /// Withdraws an advertisement; ranges that were looked up stay held. @return kNotFound: no such advertisement (any more)
   Status withdraw(const SlotId& slot);
   /// True as long as the advertisement has not ended.
@@ -212,7 +227,7 @@ class MemoryRegistry {
     std::byte* data = nullptr;
     size_t bytes = 0;
     SlotAccess access = SlotAccess::kReadWrite;
-    TimePoint ends = TimePoint::max();
+    SlotEnd end = {};                                                    ///< with the uses that are left
     std::vector<std::pair<void*, std::unique_ptr<GpuMark>>> after = {};  ///< by stream; removed once reached
   };
   using RangeKey = std::tuple<uintptr_t, size_t, MemoryType, bool>;
@@ -225,7 +240,8 @@ class MemoryRegistry {
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
   Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);
   Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
-  void erase(const SlotId& slot, const Advert& advert) TCPX_REQUIRES(mutex_);
+  static Entry::SlotKey key_of(const SlotId& slot, const Advert& advert);
+  void erase(const SlotId& slot) TCPX_REQUIRES(mutex_);
   void drop(const SlotId& slot) TCPX_REQUIRES(mutex_);
   void erase_ended() TCPX_REQUIRES(mutex_);
   void wake();
@@ -236,7 +252,7 @@ class MemoryRegistry {
   std::unordered_map<MemoryId, Entry> entries_ TCPX_GUARDED_BY(mutex_);
   std::map<RangeKey, MemoryId> by_range_ TCPX_GUARDED_BY(mutex_);
   std::unordered_map<SlotId, Advert, SlotHash> adverts_ TCPX_GUARDED_BY(mutex_);
-  std::multimap<TimePoint, SlotId> ends_ TCPX_GUARDED_BY(mutex_);  // slots that end by themselves
+  std::set<std::pair<TimePoint, SlotId>> ends_ TCPX_GUARDED_BY(mutex_);  // slots that end at a time
   uint64_t last_id_ TCPX_GUARDED_BY(mutex_) = 0;
 };
 

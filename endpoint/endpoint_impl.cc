@@ -251,9 +251,10 @@ Result<RemoteSlot> Endpoint::Impl::advertise(std::optional<ConnId> conn, const L
     TCPX_ASSIGN_OR_RETURN(after, copiers_.order->mark_stream(*options.after_stream, use.region().access.gpu));
   }
   // Through Deadline, which knows that a long time is for ever.
-  const TimePoint ends = options.ends_after ? Deadline::after(*options.ends_after).at() : TimePoint::max();
+  const SlotEnd end{.at = options.ends_after ? Deadline::after(*options.ends_after).at() : TimePoint::max(),
+                    .uses = options.uses};
   return registry_.advertise(conn.value_or(kAnyConnection), range.memory, range.data, range.bytes, options.access,
-                             std::move(after), options.after_stream.value_or(nullptr), ends);
+                             std::move(after), options.after_stream.value_or(nullptr), end);
 }
 
 Status Endpoint::Impl::withdraw(const RemoteSlot& slot) {

@@ -12,8 +12,9 @@ constexpr size_t kCrowdedBytes = kMaxBacklogBytes / 4;
 }  // namespace
 
 // @param busy set to a slot whose memory the application's GPU still uses; the returned ranges do not count then
+// @param counted gets the slots whose uses are counted, each once
 Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange>& wanted, bool writes,
-                                                       std::optional<SlotId>& busy) const {
+                                                       std::optional<SlotId>& busy, std::vector<SlotId>& counted) const {
   std::vector<HeldRange> ranges;
   ranges.reserve(wanted.size());
   std::optional<HeldRange> advertised;  // of the slot before: the next range is often another part of it
@@ -21,8 +22,10 @@ Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange
   for (size_t i = 0; i < wanted.size(); ++i) {
     const WireRange range = wanted[i];
     if (!advertised || range.slot != slot) {
-      TCPX_ASSIGN_OR_RETURN(advertised, link_.shared.memory.look_up(link_.id, range.slot, writes));
+      bool counts = false;
+      TCPX_ASSIGN_OR_RETURN(advertised, link_.shared.memory.look_up(link_.id, range.slot, writes, &counts));
       slot = range.slot;
+      if (counts) counted.push_back(slot);
       if (!advertised) {
         busy = slot;
         return ranges;
@@ -36,6 +39,8 @@ Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange
       TCPX_RETURN_IF_ERROR(check_mix("look up remote ranges", ranges.front().region(), advertised->region()));
     ranges.emplace_back(advertised->region(), data, range.bytes, std::move(advertised->use));  // for the first of its slot
   }
+  std::sort(counted.begin(), counted.end());
+  counted.erase(std::unique(counted.begin(), counted.end()), counted.end());
   return ranges;
 }
 
@@ -80,10 +85,26 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
   const Charge charge = charge_of(frame, answer_bytes);
   if (!counted) TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
   std::optional<SlotId> busy;
-  auto looked_up = look_up(frame.ranges, !kReads, busy);
+  std::vector<SlotId> counts;
+  auto looked_up = look_up(frame.ranges, !kReads, busy, counts);
   if constexpr (Frame::kType == FrameType::kWrite) {
     if (frame.begun && !link_.eager) return unexpected(frame, kNotEager);
     TCPX_RETURN_IF_ERROR(link_.lanes.check(frame.offers, frame.bytes));
+  }
+  if (looked_up.is_ok() && !busy) {
+    if constexpr (kReads) {
+      if (!is_short(frame) && !link_.lanes.is_ready_to_offer(*looked_up, packing_of(frame, *looked_up)))
+        busy = frame.ranges[0].slot;
+    } else if constexpr (Frame::kType == FrameType::kWrite) {
+      // A write that has begun cannot wait, because others come behind it.
+      if (!frame.begun && !link_.lanes.is_ready_to_take(*looked_up, frame.packing)) busy = frame.ranges[0].slot;
+    }
+    // Last, because a frame that waits is taken again.
+    if (!busy && !counts.empty()) {
+      if (const Status spent = link_.shared.memory.spend(counts); !spent.is_ok()) looked_up = spent;
+    }
+  }
+  if constexpr (Frame::kType == FrameType::kWrite) {
     if (frame.begun && frame.bytes > 0 && (busy || !looked_up.is_ok())) {
       let_go_by(frame, busy ? Charge{} : charge);
       if (!looked_up.is_ok()) {
@@ -95,13 +116,6 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
   if (!looked_up.is_ok()) {
     link_.refuse(frame.operation, charge, looked_up.status());
     return busy;
-  }
-  if constexpr (kReads) {
-    if (!busy && !is_short(frame) && !link_.lanes.is_ready_to_offer(*looked_up, packing_of(frame, *looked_up)))
-      busy = frame.ranges[0].slot;
-  } else if constexpr (Frame::kType == FrameType::kWrite) {
-    // A write that has begun cannot wait, because others come behind it.
-    if (!busy && !frame.begun && !link_.lanes.is_ready_to_take(*looked_up, frame.packing)) busy = frame.ranges[0].slot;
   }
   if (!busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*looked_up), charge));
   return busy;

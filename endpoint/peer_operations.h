@@ -91,7 +91,8 @@ class PeerOperations {
 
   void end_copy(const Result<bool>& done);
   void queue(Copying copying, bool writes, std::span<const std::byte> data);
-  Result<std::vector<HeldRange>> look_up(const WireArray<WireRange>& wanted, bool writes, std::optional<SlotId>& busy) const;
+  Result<std::vector<HeldRange>> look_up(const WireArray<WireRange>& wanted, bool writes, std::optional<SlotId>& busy,
+                                         std::vector<SlotId>& counted) const;
   template <class T>
   std::optional<T> or_refuse(Result<T> result, uint64_t operation, const Charge& charge);
   void answer_read(uint64_t number, std::span<const std::byte> data);

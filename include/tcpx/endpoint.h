@@ -77,6 +77,7 @@ struct EndpointConfig {
   /// it (see UCCL_TCPX_LOCAL).
   bool same_host = true;
 };
+};
 
 /// A range of `bytes` bytes at `data`, inside the registration `memory`.
 struct LocalRange {
@@ -116,6 +117,9 @@ struct AdvertiseOptions {
   /// From then on the slot is as one that was withdrawn; operations that have found the memory go on. Such a slot is never the one of an
   /// earlier call.
   std::optional<std::chrono::milliseconds> ends_after = {};
+  /// After so many writes and reads the slot ends in the same way; 0: after any number. One that names the slot counts once, though it
+  /// may fail later, and again for every Endpoint::kMaxRanges ranges that it has.
+  uint32_t uses = 0;
 };
 
 /// A range `offset` bytes into the advertised one; its length is that of the matching local range.

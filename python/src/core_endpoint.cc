@@ -216,12 +216,13 @@ std::unique_ptr<CoreEndpoint::Hold> CoreEndpoint::hold(uintptr_t data, size_t by
 }
 
 nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, std::pair<uintptr_t, size_t> region, uintptr_t data, size_t bytes,
-                                  std::optional<uintptr_t> stream, int access, std::optional<double> ends_after) const {
+                                  std::optional<uintptr_t> stream, int access, std::optional<double> ends_after,
+                                  uint32_t uses) const {
   const Hold held{regions_.at(region.first, region.second)};
   if (held.region == nullptr) raise(unregistered(region.first, region.second));
   const LocalRange range{held.region->memory(), reinterpret_cast<void*>(data), bytes};
   const auto endpoint = use();
-  AdvertiseOptions options{.access = SlotAccess(access)};
+  AdvertiseOptions options{.access = SlotAccess(access), .uses = uses};
   if (ends_after) options.ends_after = milliseconds_of(*ends_after);
   if (stream) options.after_stream = reinterpret_cast<void*>(*stream);
   const RemoteSlot slot = check(conn ? endpoint->advertise(ConnId(*conn), range, options) : endpoint->advertise(range, options));

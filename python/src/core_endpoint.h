@@ -67,7 +67,7 @@ class CoreEndpoint {
   /// A range of the memory that `add_region` was called for with exactly `region`: the slot does not end with any other.
   /// @param access a SlotAccess. @param ends_after seconds
   nb::bytes advertise(std::optional<uint64_t> conn, std::pair<uintptr_t, size_t> region, uintptr_t data, size_t bytes,
-                      std::optional<uintptr_t> stream, int access, std::optional<double> ends_after) const;
+                      std::optional<uintptr_t> stream, int access, std::optional<double> ends_after, uint32_t uses) const;
   bool is_advertised(const nb::bytes& slot) const;
   /// Ends one advertisement, unless it has ended already, as all have when the endpoint is closed.
   void withdraw(const nb::bytes& slot) const;

@@ -104,7 +104,7 @@ NB_MODULE(_core, module) {
       .def("add_region", &CoreEndpoint::add_region)
       .def("drop_region", &CoreEndpoint::drop_region)
       .def("advertise", &CoreEndpoint::advertise, "conn"_a.none(), "region"_a, "data"_a, "bytes"_a, "stream"_a.none(), "access"_a,
-           "ends_after"_a.none())
+           "ends_after"_a.none(), "uses"_a)
       .def("is_advertised", &CoreEndpoint::is_advertised)
       .def("withdraw", &CoreEndpoint::withdraw)
       .def(

@@ -103,10 +103,16 @@ class Calls:
         return Operation(self.session, self.session.start(READ, self.id, buffer, slot, timeout, stream, notify, event))
 
     def advertise(
-        self, buffer: Buffer, *, access: Access = "read-write", ends_after: float | None = None, stream: Stream = CURRENT
+        self,
+        buffer: Buffer,
+        *,
+        access: Access = "read-write",
+        ends_after: float | None = None,
+        uses: int | None = None,
+        stream: Stream = CURRENT,
     ) -> Slot:
         """As `Endpoint.advertise`, for the other end of this connection only, and at most until it ends."""
-        return self.session.advertise(self.id, Terms.of(access, ends_after), buffer, stream)
+        return self.session.advertise(self.id, Terms.of(access, ends_after, uses), buffer, stream)
 
     def prepare(self, buffers: Sequence[Buffer], slots: Sequence[Slot]) -> Plan:
         """Looks up buffers and slots for writes and reads that are started many times: `Plan.write`, `Plan.read`."""

@@ -161,7 +161,13 @@ class Endpoint:
         return Registration(self.session, extent_of(buffer), asked_for=True)
 
     def advertise(
-        self, buffer: Buffer, *, access: Access = "read-write", ends_after: float | None = None, stream: Stream = CURRENT
+        self,
+        buffer: Buffer,
+        *,
+        access: Access = "read-write",
+        ends_after: float | None = None,
+        uses: int | None = None,
+        stream: Stream = CURRENT,
     ) -> Slot:
         """The right to write to the buffer and read from it, for whoever gets the slot.
 
@@ -171,11 +177,11 @@ class Endpoint:
         the end of the endpoint; the end of another view does not. This slot, not its copies, keeps the buffer alive.
 
         access: what others may do with it. ends_after: seconds after which the slot ends by itself; operations that have begun go
-        on. stream: what others do with GPU memory waits for what this stream holds now, default its framework's current stream;
+        on. uses: writes and reads after which it does, well or badly ended; default: any number. stream: what others do with GPU memory waits for what this stream holds now, default its framework's current stream;
         None: for nothing. The call does not wait. Advertising a buffer again gives the same slot, unless it ends by itself, and
         orders what comes from then on after what the stream holds by then.
         """
-        return self.session.advertise(None, Terms.of(access, ends_after), buffer, stream)
+        return self.session.advertise(None, Terms.of(access, ends_after, uses), buffer, stream)
 
     # ---- the rest
 

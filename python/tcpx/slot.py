@@ -36,16 +36,19 @@ class Origin(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """How a slot may be used: an index into _ACCESS, and for how many seconds from now on."""
+    """How a slot may be used: an index into _ACCESS, for how many seconds from now on, and by how many operations; 0: any number."""
 
     access: int = _ACCESS.index("read-write")
     ends_after: float | None = None
+    uses: int = 0
 
     @classmethod
-    def of(cls, access: Access, ends_after: float | None) -> Terms:
+    def of(cls, access: Access, ends_after: float | None, uses: int | None) -> Terms:
         if access not in _ACCESS:
             raise invalid("advertise", f"access={access!r}: it is one of {', '.join(_ACCESS)}")
-        return cls(_ACCESS.index(access), ends_after)
+        if uses is not None and not 0 < uses < 2**32:
+            raise invalid("advertise", f"uses={uses}: at least one, or None for any number")
+        return cls(_ACCESS.index(access), ends_after, uses or 0)
 
     @property
     def writes(self) -> bool:
@@ -54,7 +57,7 @@ class Terms(NamedTuple):
     @property
     def passes(self) -> bool:
         """Whether the slot may end before its memory. No other call of `advertise` gives such a one."""
-        return self.ends_after is not None
+        return self.ends_after is not None or self.uses != 0
 
 
 class Slot:

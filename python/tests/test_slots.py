@@ -109,6 +109,21 @@ def test_a_slot_ends_after_its_time(pair: Pair) -> None:
         pair.far.advertise(buffer, ends_after=-1)
 
 
+def test_a_slot_that_serves_once(pair: Pair) -> None:
+    buffer = bytearray(8)
+    once, twice = pair.far.advertise(buffer, uses=1), pair.back.advertise(buffer, uses=2)
+    pair.there.write([b"1234", b"5678"], [once.bytes(4), once.bytes(0, 4)])  # both are one operation
+    assert buffer == b"56781234"
+    for slot, left in ((once, 0), (twice, 2)):
+        for _ in range(left):
+            pair.there.read(bytearray(8), slot)
+        with pytest.raises(tcpx.NotFound):
+            pair.there.read(bytearray(8), slot)
+    for wrong in (0, -1, 2**32):
+        with pytest.raises(tcpx.InvalidArgument, match="at least one"):
+            pair.far.advertise(buffer, uses=wrong)
+
+
 def test_slots_that_have_ended_keep_nothing(pair: Pair) -> None:
     for _ in range(20):
         buffers = [bytearray(8) for _ in range(20)]

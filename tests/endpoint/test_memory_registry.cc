@@ -369,7 +369,7 @@ TEST_F(MemoryRegistryTest, SlotsEndByThemselves) {
   const MemoryId id = add(memory_.data());
   const TimePoint now = Clock::steady().now();
   const auto until = [&](TimePoint ends) {
-    return registry_.advertise(kConn, id, memory_.data(), kBytes, {}, nullptr, nullptr, ends).value().id;
+    return registry_.advertise(kConn, id, memory_.data(), kBytes, {}, nullptr, nullptr, {.at = ends}).value().id;
   };
   const SlotId stays = until(TimePoint::max()), later = until(now + std::chrono::hours(1)),
                same = until(now + std::chrono::hours(1));
@@ -392,6 +392,37 @@ TEST_F(MemoryRegistryTest, SlotsEndByThemselves) {
   const SlotId last = until(now + std::chrono::hours(1));
   EXPECT_EQ(registry_.advertised(), 1u);
   (void)last;
+}
+
+TEST_F(MemoryRegistryTest, SlotsEndWithTheirLastUse) {
+  const MemoryId id = add(memory_.data());
+  const auto of_uses = [&](uint32_t uses) {
+    return registry_.advertise(kConn, id, memory_.data(), kBytes, {}, nullptr, nullptr, {.uses = uses}).value().id;
+  };
+  const auto counts = [&](const SlotId& slot) {
+    bool counted = false;
+    const auto held = registry_.look_up(kConn, slot, true, &counted);
+    EXPECT_TRUE(held.is_ok()) << held.status().to_string();
+    return counted;
+  };
+  const SlotId any = of_uses(0), once = of_uses(1), twice = of_uses(2);
+  EXPECT_EQ(of_uses(0), any) << "the one that is shared";
+  EXPECT_NE(of_uses(1), once) << "each call has one of its own";
+  EXPECT_FALSE(counts(any));
+  EXPECT_TRUE(counts(once)) << "a look takes nothing";
+  EXPECT_TRUE(counts(once));
+  const auto held = registry_.look_up(kConn, once, true);
+  const std::array both{once, twice};
+  EXPECT_TRUE(registry_.spend(both).is_ok());
+  EXPECT_EQ(registry_.look_up(kConn, once, true).status().code(), Code::kNotFound);
+  EXPECT_FALSE(registry_.is_advertised(once));
+  EXPECT_TRUE(registry_.is_advertised(twice));
+  EXPECT_EQ(registry_.spend(both).code(), Code::kNotFound);
+  EXPECT_TRUE(registry_.spend({&twice, 1}).is_ok()) << "nothing was taken with the one that had ended";
+  EXPECT_EQ(registry_.spend({&twice, 1}).code(), Code::kNotFound);
+  EXPECT_TRUE(held.is_ok() && held->has_value()) << "what was found before goes on";
+  EXPECT_EQ(registry_.advertised(), 2u);
+  EXPECT_EQ(of_uses(0), any);
 }
 
 TEST_F(MemoryRegistryTest, WhatTheGpuIsNotDoneWithIsAskedForAgain) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "base/memory_registry.h"
 #include "tests/support/threads.h"
@@ -132,6 +133,26 @@ TEST_F(MemoryThreads, CountsStayEven) {
   });
   users.stop();
   EXPECT_EQ(registry_.regions(), 0u);
+}
+
+TEST_F(MemoryThreads, OneOfManyUsesASlotThatServesOnce) {
+  const MemoryId id = add();
+  for (int round = 0; round < 200; ++round) {
+    const SlotId slot = registry_.advertise(kConn, id, memory_.data(), 1, {}, nullptr, nullptr, {.uses = 1}).value().id;
+    std::atomic<int> served{0};
+    std::atomic<bool> go{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        while (!go) ::sched_yield();
+        if (registry_.look_up(kConn, slot, true).is_ok() && registry_.spend({&slot, 1}).is_ok()) ++served;
+      });
+    }
+    go = true;
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(served, 1);
+  }
+  EXPECT_EQ(registry_.advertised(), 0u);
 }
 
 }  // namespace
