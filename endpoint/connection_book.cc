@@ -75,6 +75,7 @@ LinkSetup ConnectionBook::link_setup(const EndpointIdentity& identity, const std
           .same_host = parts_.config.same_host,
           .reads_peer = endpoint.reads_peers,
           .checksums = endpoint.checksums,
+          .accepts = &parts_.config.accepts,
           .tls = endpoint.tls.get(),
           .local_dir = endpoint.local_dir,
           .gives_way = gives_way};

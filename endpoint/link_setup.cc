@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "endpoint/same_host.h"
@@ -52,6 +54,23 @@ Status check_wishes(const EndpointIdentity& mine, const EndpointIdentity& peer) 
                   concat("GPU ", peer.wanted_gpu_idx, " is wanted, the endpoint that listens has GPU ", mine.gpu_idx));
   }
   return Status::ok();
+}
+
+// Acceptor: asks the application about a connector. It learns no more than that it was refused.
+Status ask_application(const LinkSetup& setup, const LinkParts& parts) {
+  if (setup.accepts == nullptr || !*setup.accepts) return Status::ok();
+  bool accepted = false;
+  try {
+    accepted = (*setup.accepts)({.ip = parts.peer_host, .remote_gpu_idx = parts.peer.gpu_idx, .name = parts.proved});
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning, "EndpointConfig::accepts has thrown: ", error.what());
+  } catch (...) {
+    log(LogLevel::kWarning, "EndpointConfig::accepts has thrown");
+  }
+  if (accepted) return Status::ok();
+  return Status(Code::kMismatch, kSetUp,
+                concat("the application that listens does not accept ", parts.proved.empty() ? "" : concat(parts.proved, " at "),
+                       parts.peer_host));
 }
 
 constexpr const char* kOn = "on";
@@ -264,6 +283,10 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   TCPX_ASSIGN_OR_RETURN(const auto identities, read_identity(theirs, connector_, setup_));
   parts_.peer = identities.peer;
   parts_.peers_windows = identities.windows;
+  if (!connector_) {
+    TCPX_RETURN_IF_ERROR(ask_application(setup_, parts_));
+    if (deadline_.expired()) return Status(Code::kTimeout, kSetUp, "EndpointConfig::accepts took too long");
+  }
   TCPX_RETURN_IF_ERROR(agree_on_checksums(identities));
   if (!connector_) {
     TCPX_RETURN_IF_ERROR(tell_settings(channel, identities.channels));

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -50,6 +51,7 @@ struct LinkSetup {
   bool reads_peer = true;    ///< this end reads the memory of a peer on this host, if the kernel lets it
   std::string boot_id = {};  ///< of this host; empty: ask the kernel
   Checksums checksums = Checksums::kOff;
+  const std::function<bool(const PeerInfo&)>* accepts = nullptr;  ///< of an acceptor: EndpointConfig::accepts
   const TlsContext* tls = nullptr;  ///< for `connect_link`: the server must prove that it has the secret; null: in clear
   std::string local_dir = {};  ///< where a peer of this host but of another network namespace is met; empty: nowhere
   /// Set together with the channel's stop flag when another client is to have this one's place; may be null. The peer is then

@@ -44,6 +44,13 @@ enum class MemoryId : uint64_t {};
 /// Identifies the operation that one asynchronous call started; never reused.
 enum class OperationId : uint64_t {};
 
+/// Who asks for a connection.
+struct PeerInfo {
+  std::string ip;
+  int remote_gpu_idx = 0;
+  std::string name = {};  ///< as in ConnectionStats
+};
+
 struct EndpointConfig {
   /// GPU that moves all memory; NICs are chosen and the progress thread runs near it. Memory of the host and of other GPUs of the
   /// process can be used, too. 0 without a GPU.
@@ -76,7 +83,10 @@ struct EndpointConfig {
   /// Connections between endpoints of one host share memory instead of using TCP, where the system lets them and both ends wish
   /// it (see UCCL_TCPX_LOCAL).
   bool same_host = true;
-};
+  /// Asked about each client that has proved what it must (docs/security.md); false refuses it with kMismatch at both ends, and an exception
+  /// does, too. Empty: all may come. Called on the thread that sets up that connection, so by several at a time, and clients that wait for a
+  /// long answer are refused after 10 s; the destructor of the endpoint waits for it. It must not call this endpoint.
+  std::function<bool(const PeerInfo&)> accepts = {};
 };
 
 /// A range of `bytes` bytes at `data`, inside the registration `memory`.

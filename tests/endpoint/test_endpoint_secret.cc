@@ -38,7 +38,7 @@ class EndpointSecret : public ::testing::Test {
  protected:
   /// The client's error after the server has refused it. The server has logged a line with `said`.
   static Status refusal(Endpoint& server, Endpoint& client, const std::string& said) {
-    allow_log("bootstrap: dropped");
+    for (const char* const line : {"bootstrap: dropped", "a connection was not made", "accepts has thrown"}) allow_log(line);
     EXPECT_TRUE(server.start_accepting().is_ok());
     const Status status = client.connect("127.0.0.1", 0, port_of(server), kCallTime).status();
     EXPECT_TRUE(wait_until([&] { return logged(said); })) << said;
@@ -127,15 +127,20 @@ TEST_F(EndpointSecret, AClientThatHasItDoesNotGoOnWithAServerWithout) {
   EXPECT_NE(status.detail().find(why), std::string::npos) << status.to_string();
 }
 
-/// An endpoint with this certificate, which takes peers with names of the pattern.
-std::unique_ptr<Endpoint> endpoint_with(const EndFiles& files, const std::string& peers) {
+/// Makes endpoints while the environment names this certificate, and peers with names of the pattern.
+void with_certificate(const EndFiles& files, const std::string& peers, const std::function<void()>& make) {
   const std::pair<Variable, std::string> values[] = {{Variable::kTlsCert, files.certificate.path()},
                                                      {Variable::kTlsKey, files.key.path()},
                                                      {Variable::kTlsCa, files.ca.path()},
                                                      {Variable::kTlsPeers, peers}};
   for (const auto& [variable, value] : values) EXPECT_TRUE(environment_set(variable, value).is_ok());
-  auto made = endpoint_with(nullptr);
+  make();
   for (const auto& [variable, value] : values) EXPECT_TRUE(environment_set(variable, "").is_ok());
+}
+
+std::unique_ptr<Endpoint> endpoint_with(const EndFiles& files, const std::string& peers) {
+  std::unique_ptr<Endpoint> made;
+  with_certificate(files, peers, [&] { made = endpoint_with(nullptr); });
   return made;
 }
 
@@ -150,6 +155,71 @@ TEST_F(EndpointSecret, TwoWithCertificatesMeet) {
   auto third = std::async(std::launch::async, [&] { return b->accept(kCallTime); });
   EXPECT_TRUE(a->connect("127.0.0.1", 0, port_of(*b), kCallTime).is_ok());
   EXPECT_EQ(third.get().value().name, "w.svc");
+}
+
+/// An endpoint that asks `accepts` about its clients.
+std::unique_ptr<Endpoint> endpoint_that_asks(std::function<bool(const PeerInfo&)> accepts) {
+  EndpointConfig config = loopback_config();
+  config.accepts = std::move(accepts);
+  return make_endpoint(config);
+}
+
+TEST_F(EndpointSecret, TheApplicationAcceptsByTheProvedName) {
+  const Authority authority;
+  const EndFiles files(authority, {.dns = "head.svc"}), good(authority, {.dns = "w.svc"}), bad(authority, {.dns = "x.svc"});
+  std::unique_ptr<Endpoint> server;
+  with_certificate(files, "", [&] { server = endpoint_that_asks([](const PeerInfo& peer) { return peer.name == "w.svc"; }); });
+  const auto stranger = endpoint_with(bad, ""), client = endpoint_with(good, "");
+  const Status status = refusal(*server, *stranger, "does not accept x.svc at 127.0.0.1");
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_NE(status.detail().find("the application that listens does not accept x.svc at 127.0.0.1"), std::string::npos)
+      << status.to_string();
+  EXPECT_TRUE(client->connect("127.0.0.1", 0, port_of(*server), kCallTime).is_ok());
+}
+
+TEST_F(EndpointSecret, TheApplicationAcceptsByTheAddress) {
+  std::string ip = "127.0.0.1";
+  const auto server = endpoint_that_asks([&](const PeerInfo& peer) { return peer.ip == ip && peer.name.empty(); });
+  const auto client = endpoint_with(nullptr), other = endpoint_with(nullptr);
+  const auto [at_client, at_server] = connect_pair(*client, *server);
+  EXPECT_TRUE(moves(*client, at_client, *server, at_server, 8));
+  ASSERT_TRUE(client->remove_connection(at_client).is_ok());
+  ASSERT_TRUE(server->remove_connection(at_server).is_ok());
+  ip = "192.0.2.1";
+  const Status status = refusal(*server, *other, "does not accept 127.0.0.1");
+  EXPECT_EQ(status.code(), Code::kMismatch);
+}
+
+TEST_F(EndpointSecret, AnApplicationThatThrowsAcceptsNobody) {
+  const auto client = endpoint_with(nullptr);
+  for (const bool standard : {true, false}) {
+    const auto server = endpoint_that_asks([standard](const PeerInfo&) -> bool {
+      if (standard) throw std::runtime_error("what the client must not hear");
+      throw 1;
+    });
+    const Status status =
+        refusal(*server, *client, standard ? "has thrown: what the client must not hear" : "accepts has thrown");
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_EQ(status.detail().find("must not hear"), std::string::npos) << status.to_string();
+  }
+}
+
+TEST_F(EndpointSecret, AnApplicationThatThinksLongHoldsUpNobodyElse) {
+  std::atomic<int> asked{0};
+  std::atomic<bool> answers{false};
+  const auto server = endpoint_that_asks([&](const PeerInfo&) {
+    if (asked++ == 0) return wait_until([&] { return answers.load(); });
+    return true;
+  });
+  ASSERT_TRUE(server->start_accepting().is_ok());
+  const auto slow = endpoint_with(nullptr), quick = endpoint_with(nullptr);
+  const int port = port_of(*server);
+  auto waits = std::async(std::launch::async, [&] { return slow->connect("127.0.0.1", 0, port, kCallTime).status(); });
+  ASSERT_TRUE(wait_until([&] { return asked == 1; }));
+  EXPECT_TRUE(quick->connect("127.0.0.1", 0, port, kCallTime).is_ok());
+  EXPECT_EQ(asked, 2);
+  EXPECT_FALSE(answers.exchange(true));
+  EXPECT_TRUE(waits.get().is_ok());
 }
 
 // The client has said its first words before it hears of that.
