@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -16,9 +18,16 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
+#include "endpoint/notify_inbox.h"
 #include "net/plugin_loader.h"
+#include "net/soft/listener.h"
 #include "net/soft/wire.h"
+#include "secure/tls.h"
 #include "tests/support/documents.h"
+#include "transfer/bootstrap.h"
+#include "wire/credit_windows.h"
+#include "wire/frame.h"
 
 namespace tcpx {
 namespace {
@@ -307,6 +316,27 @@ TEST(Documents, TablesAreNotTooWide) {
     for (const std::string& line : lines_too_wide(text, document == kEvidence ? "" : "|"))
       ADD_FAILURE() << document << ": " << line;
   }
+}
+
+// What the page on security bounds is what the code has.
+TEST(Documents, SecurityTellsTheBoundsOfTheCode) {
+  const std::string page = read_file(kRoot / "docs/security.md");
+  const auto in_units = [](uint64_t bytes, uint64_t unit, const char* name) {
+    EXPECT_EQ(bytes % unit, 0u) << bytes << " is no number of " << name;
+    return concat(bytes / unit, " ", name);
+  };
+  const auto kib = [&](uint64_t bytes) { return in_units(bytes, uint64_t{1} << 10, "KiB"); };
+  const auto mib = [&](uint64_t bytes) { return in_units(bytes, uint64_t{1} << 20, "MiB"); };
+  EXPECT_TRUE(std::has_single_bit(TlsContext::kRecordsPerKey));
+  for (const std::string& bound :
+       {concat("by ", 8 * sizeof(SlotId), " random bits"),
+        concat("at most 2^", std::countr_zero(TlsContext::kRecordsPerKey), " records"),
+        concat("| ", BootstrapServerOptions{}.max_waiting, " are watched"), concat("dropped after ", soft::kHelloBytes, " bytes"),
+        concat("remembers ", soft::ListenerLimits{}.remembered, " connections"),
+        concat("at most ", kib(kMaxSetUpPayloadBytes), " of payload while a connection is set up, then ", mib(kMaxPayloadBytes)),
+        concat("| ", mib(kMaxHeldBytes), " a connection"),
+        concat("at most ", mib(kMaxInboxShareBytes), " of one connection, ", mib(kMaxInboxBytes), " of all")})
+    EXPECT_NE(page.find(bound), std::string::npos) << "docs/security.md does not say: " << bound;
 }
 
 }  // namespace
