@@ -1,0 +1,66 @@
+// Any bytes on a data port of the software plugin before anybody has proved anything: the hello as the listener reads it, and the answer as
+// the connector does. Nobody without the cookie, or the secret, gets past either, and what the decoders accept is written alike.
+//
+// Input: u8 flags (1: the ends have a secret; 2: records that can be read are proved anew, so that the fuzzer gets past the proof), then a
+// hello of 64 bytes and an answer of 48.
+#include <algorithm>
+#include <array>
+
+#include "net/soft/hello_proofs.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace {
+
+using namespace tcpx::soft;
+using tcpx::Code;
+
+constexpr Cookie kCookie{{0x0706050403020100, 0x0f0e0d0c0b0a0908}};
+
+const HelloProofs& proofs(bool with_key) {
+  static const HelloProofs clear = HelloProofs::create(kCookie, nullptr).value();
+  static const HelloProofs keyed = [] {
+    const auto prover = tcpx::Prover::create(tcpx::Secret::zeros(tcpx::Secret::kFewestBytes).value()).value();
+    return HelloProofs::create(kCookie, &prover).value();
+  }();
+  return with_key ? keyed : clear;
+}
+
+template <size_t kSize>
+std::array<std::byte, kSize> record_of(tcpx::fuzz::FuzzInput& input) {
+  std::array<std::byte, kSize> record{};
+  const auto bytes = input.take_bytes(kSize);
+  std::copy(bytes.begin(), bytes.end(), record.begin());
+  return record;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tcpx::fuzz::FuzzInput input(data, size);
+  const auto flags = input.take<uint8_t>();
+  const HelloProofs& listener = proofs((flags & 1) != 0);
+  auto hello = record_of<kHelloBytes>(input);
+  auto answer = record_of<kHelloAnswerBytes>(input);
+  if (const auto said = decode_hello(hello); said.is_ok()) {
+    FUZZ_REQUIRE(said->data_sockets >= 1 && said->data_sockets <= kMaxDataSockets && said->socket_index <= said->data_sockets);
+    std::array<std::byte, kHelloBytes> again{};
+    encode_hello(*said, again);
+    const auto twice = decode_hello(again);
+    FUZZ_REQUIRE(twice.is_ok() && twice->connection == said->connection && twice->socket_index == said->socket_index);
+    if ((flags & 2) != 0) {
+      FUZZ_REQUIRE(listener.write(*said, hello).is_ok());
+      FUZZ_REQUIRE(listener.read(hello).is_ok());
+    }
+  }
+  const auto heard = listener.read(hello);
+  FUZZ_REQUIRE(heard.is_ok() || heard.status().code() != Code::kInternal);
+  if (const auto said = decode_hello_answer(answer); said.is_ok() && (flags & 2) != 0) {
+    FUZZ_REQUIRE(listener.write(*said, hello, answer).is_ok());
+    FUZZ_REQUIRE(listener.read(answer, hello).is_ok());
+    hello[8] ^= std::byte{1};
+    FUZZ_REQUIRE((flags & 1) == 0 || !listener.read(answer, hello).is_ok());
+    hello[8] ^= std::byte{1};
+  }
+  (void)listener.read(answer, hello);
+  return 0;
+}
