@@ -20,4 +20,8 @@ bool hmac(const OpenSsl& library, std::span<const std::byte> key, std::span<cons
 bool derive_key(const OpenSsl& library, std::span<const std::byte> secret, std::string_view label,
                 std::span<std::byte, kHmacBytes> key);
 
+/// TLS 1.3's derivation (RFC 8446, 7.1: HKDF-Expand-Label without context), with at most one block of output.
+/// @param label at most 32 bytes. @return false: no memory
+bool expand_label(const OpenSsl& library, std::span<const std::byte> secret, std::string_view label, std::span<std::byte> out);
+
 }  // namespace tcpx

@@ -27,17 +27,20 @@
                                           X(SSL_read_ex) X(SSL_session_reused) X(SSL_set_accept_state) X(SSL_set_bio)          \
                                               X(SSL_set_connect_state) X(SSL_set_verify) X(SSL_shutdown) X(SSL_write_ex)       \
                                                   X(TLS_method)
-#define TCPX_OF_LIBCRYPTO(X)                                                                                                   \
-  X(BIO_clear_flags)                                                                                                           \
-  X(BIO_get_data)                                                                                                              \
-  X(BIO_meth_new) X(BIO_meth_set_ctrl) X(BIO_meth_set_read) X(BIO_meth_set_write) X(BIO_new) X(BIO_set_data) X(BIO_set_flags)  \
-      X(BIO_set_init) X(ERR_clear_error) X(ERR_peek_error) X(ERR_reason_error_string) X(EVP_sha256) X(HMAC)                    \
-          X(OPENSSL_init_crypto) X(ASN1_STRING_get0_data) X(ASN1_STRING_length) X(ASN1_TIME_to_tm) X(GENERAL_NAMES_free)       \
-              X(GENERAL_NAME_get0_value) X(OPENSSL_sk_num) X(OPENSSL_sk_value) X(X509_NAME_get_text_by_NID)                    \
-                  X(X509_STORE_CTX_free) X(X509_STORE_CTX_get0_cert) X(X509_STORE_CTX_get_error) X(X509_STORE_CTX_get_ex_data) \
-                      X(X509_STORE_CTX_init) X(X509_STORE_CTX_new) X(X509_STORE_CTX_set_error) X(X509_STORE_CTX_set_flags)     \
-                          X(X509_get0_notAfter) X(X509_get0_notBefore) X(X509_get_ext_d2i) X(X509_get_subject_name)            \
-                              X(X509_verify_cert) X(X509_verify_cert_error_string)
+#define TCPX_OF_LIBCRYPTO(X)                                                                                                     \
+  X(BIO_clear_flags)                                                                                                             \
+  X(BIO_get_data)                                                                                                                \
+  X(BIO_meth_new)                                                                                                                \
+  X(BIO_meth_set_ctrl) X(BIO_meth_set_read) X(BIO_meth_set_write) X(BIO_new) X(BIO_set_data) X(BIO_set_flags) X(BIO_set_init)    \
+      X(ERR_clear_error) X(ERR_peek_error) X(ERR_reason_error_string) X(EVP_CIPHER_CTX_ctrl) X(EVP_CIPHER_CTX_free)              \
+          X(EVP_CIPHER_CTX_new) X(EVP_CipherFinal_ex) X(EVP_CipherInit_ex) X(EVP_CipherUpdate) X(EVP_aes_128_gcm) X(EVP_sha256)  \
+              X(HMAC) X(OPENSSL_init_crypto) X(ASN1_STRING_get0_data) X(ASN1_STRING_length) X(ASN1_TIME_to_tm)                   \
+                  X(GENERAL_NAMES_free) X(GENERAL_NAME_get0_value) X(OPENSSL_sk_num) X(OPENSSL_sk_value)                         \
+                      X(X509_NAME_get_text_by_NID) X(X509_STORE_CTX_free) X(X509_STORE_CTX_get0_cert)                            \
+                          X(X509_STORE_CTX_get_error) X(X509_STORE_CTX_get_ex_data) X(X509_STORE_CTX_init) X(X509_STORE_CTX_new) \
+                              X(X509_STORE_CTX_set_error) X(X509_STORE_CTX_set_flags) X(X509_get0_notAfter)                      \
+                                  X(X509_get0_notBefore) X(X509_get_ext_d2i) X(X509_get_subject_name) X(X509_verify_cert)        \
+                                      X(X509_verify_cert_error_string)
 
 namespace tcpx {
 

@@ -50,9 +50,14 @@ Status Prover::authenticate(std::string_view label, std::span<const std::byte> b
   return hmac(*library_, key_.bytes(), data, out) ? Status::ok() : no_memory();
 }
 
-Result<Prover> Prover::derive(std::string_view label, std::span<const std::byte> context) const {
+Result<Secret> Prover::derive_secret(std::string_view label, std::span<const std::byte> context) const {
   TCPX_ASSIGN_OR_RETURN(Secret key, Secret::zeros(kHmacBytes));
   TCPX_RETURN_IF_ERROR(authenticate(label, context, key.room().first<kHmacBytes>()));
+  return key;
+}
+
+Result<Prover> Prover::derive(std::string_view label, std::span<const std::byte> context) const {
+  TCPX_ASSIGN_OR_RETURN(Secret key, derive_secret(label, context));
   return Prover(*library_, std::move(key));
 }
 

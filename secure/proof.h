@@ -33,6 +33,8 @@ class Prover {
 
   /// A key for `context` alone, which tells nothing about this one. @return kExhausted
   Result<Prover> derive(std::string_view label, std::span<const std::byte> context) const;
+  /// The same for another use: 32 bytes.
+  Result<Secret> derive_secret(std::string_view label, std::span<const std::byte> context) const;
   /// @param label says who speaks, and of what kind `bytes` are; it has no zero. @return kExhausted
   Result<Mac> mac(std::string_view label, std::span<const std::byte> bytes) const;
 
