@@ -18,6 +18,7 @@
 #include "net/soft/socket_handler.h"
 #include "net/soft/soft_table.h"
 #include "net/soft/wire.h"
+#include "secure/record_cipher.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 
@@ -65,6 +66,7 @@ struct TestAnswer {
 /// A connection's sockets after the handshake: data sockets 0 ... n-1, then the control socket.
 struct ConnectedSockets {
   std::vector<UniqueFd> data;
+  std::vector<std::unique_ptr<RecordCipher>> ciphers;  ///< of the data sockets; none: they are in clear
   UniqueFd control;
   uint32_t chunk_bytes = 0;
   std::string peer;           ///< for messages
@@ -72,6 +74,11 @@ struct ConnectedSockets {
   bool spare_copies = false;  ///< sends leave the staging slots without a copy, and the receiver is woken for much at once
   size_t first_thread = 0;    ///< of the I/O threads: the one for data[0]; the next socket has the next one
 };
+
+/// The cipher of data socket number `i`; null: it is in clear.
+inline std::unique_ptr<RecordCipher> take_cipher(ConnectedSockets& sockets, size_t i) {
+  return i < sockets.ciphers.size() ? std::move(sockets.ciphers[i]) : nullptr;
+}
 
 /// Lets the kernel end them when the peer's host, or the way to it, gives no answer for longer than `silence`.
 Status watch_host(const ConnectedSockets& sockets, Duration silence);

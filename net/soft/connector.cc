@@ -50,15 +50,16 @@ std::vector<ConnectRace::Target> targets_of(const std::vector<SocketAddress>& ad
 
 Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                                     Deadline deadline, const std::vector<SocketAddress>& control_sources,
-                                                    const std::string& nic, const Prover* secret) {
+                                                    const std::string& nic, const Prover* secret, bool encrypts) {
   if (listener.proves != (secret != nullptr)) {
     return Status(Code::kMismatch, "connect",
                   listener.proves ? one_sided("listener", "connector") : one_sided("connector", "listener"));
   }
+  if (listener.encrypts != encrypts) return Status(Code::kMismatch, "connect", who_encrypts(listener.encrypts));
   TCPX_ASSIGN_OR_RETURN(HelloProofs proofs, HelloProofs::create(listener.cookie, secret));
   std::unique_ptr<Connector> connector(new Connector(listener, deadline, std::move(proofs)));
   connector->nic_ = nic;
-  Hello hello{.data_sockets = listener.data_sockets};
+  Hello hello{.data_sockets = listener.data_sockets, .encrypts = encrypts};
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&hello.connection, 1))));
   connector->connection_ = hello.connection;
   for (uint32_t i = 0; i <= listener.data_sockets; ++i) {
@@ -172,6 +173,9 @@ Status Connector::advance(Socket& socket) {
     if (!answer.accepted || answer.connection != connection_) {
       return Status(Code::kPeerGone, "connect", concat("refused by the listener at ", peer()));
     }
+    if (listener_.encrypts && &socket != &sockets_.back()) {
+      TCPX_ASSIGN_OR_RETURN(socket.cipher, proofs_.cipher(RecordCipher::Work::kSeals, socket.hello, socket.answer));
+    }
     socket.step = Step::kDone;
   }
   return Status::ok();
@@ -201,7 +205,10 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
   ConnectedSockets connected;
   connected.control = std::move(sockets_.back().fd);
   sockets_.pop_back();
-  for (Socket& socket : sockets_) connected.data.push_back(std::move(socket.fd));
+  for (Socket& socket : sockets_) {
+    connected.data.push_back(std::move(socket.fd));
+    connected.ciphers.push_back(std::move(socket.cipher));
+  }
   connected.chunk_bytes = listener_.chunk_bytes;
   connected.peer = peer();
   return std::optional<ConnectedSockets>(std::move(connected));
@@ -209,8 +216,9 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
 
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                              Deadline deadline, const std::vector<SocketAddress>& control_sources,
-                                             const std::string& nic, const Prover* secret) {
-  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, sources, deadline, control_sources, nic, secret));
+                                             const std::string& nic, const Prover* secret, bool encrypts) {
+  TCPX_ASSIGN_OR_RETURN(const auto connector,
+                        Connector::start(listener, sources, deadline, control_sources, nic, secret, encrypts));
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(auto connected, connector->advance(kLongestPatience));
     if (connected.has_value()) return std::move(*connected);

@@ -9,7 +9,8 @@ namespace tcpx::soft {
 namespace {
 
 // One for each key and each speaker; a code of one is none of another.
-constexpr const char *kListener = "tcpx-soft listener", *kConnectorSays = "tcpx-soft hello", *kListenerSays = "tcpx-soft answer";
+constexpr const char *kListener = "tcpx-soft listener", *kConnectorSays = "tcpx-soft hello", *kListenerSays = "tcpx-soft answer",
+                     *kConnectorSends = "tcpx-soft data of the connector";
 
 }  // namespace
 
@@ -65,6 +66,14 @@ Result<HelloAnswer> HelloProofs::read(std::span<const std::byte, kHelloAnswerByt
   return Status(Code::kProtocol, "answer to hello",
                 key_ ? "wrong proof: of another secret or of none, to another hello, or changed on its way"
                      : "wrong cookie: of another listener");
+}
+
+Result<std::unique_ptr<RecordCipher>> HelloProofs::cipher(RecordCipher::Work work, std::span<const std::byte, kHelloBytes> hello,
+                                                          std::span<const std::byte, kHelloAnswerBytes> answer) const {
+  std::array<std::byte, kHelloBytes + kHelloAnswerBytes> both;
+  std::copy(answer.begin(), answer.end(), std::copy(hello.begin(), hello.end(), both.begin()));
+  TCPX_ASSIGN_OR_RETURN(Secret secret, key_.value().derive_secret(kConnectorSends, both));
+  return RecordCipher::create(std::move(secret), work);
 }
 
 }  // namespace tcpx::soft

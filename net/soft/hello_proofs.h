@@ -4,14 +4,19 @@
 // secret and the cookie. So a handle that others have seen is of no use to them, and what was said to one listener is of none at another.
 // The hello's code is of all that it says, and the answer's of the hello and of all that the answer says; who speaks is part of both.
 // So neither can be changed, moved to another socket or sent back. That a hello comes a second time is for the listener to see.
+//
+// Where data is encrypted, the key of a socket is derived from that key, and from all that both have said on this socket. The hello says
+// that it is encrypted, so two ends that do not agree on this have no proof and no key in common.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "net/soft/wire.h"
 #include "secure/proof.h"
+#include "secure/record_cipher.h"
 
 namespace tcpx::soft {
 
@@ -31,6 +36,9 @@ class HelloProofs {
   Result<Hello> read(std::span<const std::byte, kHelloBytes> in) const;
   /// @param hello as it was sent
   Result<HelloAnswer> read(std::span<const std::byte, kHelloAnswerBytes> in, std::span<const std::byte, kHelloBytes> hello) const;
+  /// For what the connector sends on the socket where these two were said. Call if there is a secret. @return errors of RecordCipher
+  Result<std::unique_ptr<RecordCipher>> cipher(RecordCipher::Work work, std::span<const std::byte, kHelloBytes> hello,
+                                               std::span<const std::byte, kHelloAnswerBytes> answer) const;
 
  private:
   HelloProofs(const Mac& cookie, std::optional<Prover> key) : cookie_(cookie), key_(std::move(key)) {}

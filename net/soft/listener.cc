@@ -209,6 +209,7 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
   if (hello.data_sockets != info_.data_sockets)
     return refuse(concat(hello.data_sockets, " data sockets instead of ", info_.data_sockets));
+  if (hello.encrypts != info_.encrypts) return refuse(who_encrypts(info_.encrypts));
   auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const Group& known) { return known.connection == hello.connection; });
   if (group == groups_.end()) {
@@ -218,6 +219,7 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
     group->connection = hello.connection;
     group->give_up_at = Clock::steady().now() + limits_.group_timeout;
     group->sockets.data.resize(info_.data_sockets);
+    if (info_.encrypts) group->sockets.ciphers.resize(info_.data_sockets);
     group->sockets.chunk_bytes = info_.chunk_bytes;
     group->sockets.peer = stranger.peer;
   }
@@ -226,6 +228,10 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
 
   std::array<std::byte, kHelloAnswerBytes> answer;
   TCPX_RETURN_IF_ERROR(proofs_.write({.connection = hello.connection, .accepted = true}, stranger.hello, answer));
+  if (info_.encrypts && hello.socket_index < info_.data_sockets) {
+    TCPX_ASSIGN_OR_RETURN(group->sockets.ciphers[hello.socket_index],
+                          proofs_.cipher(RecordCipher::Work::kOpens, stranger.hello, answer));
+  }
   // The first bytes on a fresh socket always fit its buffer.
   if (::send(stranger.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(answer.size())) {

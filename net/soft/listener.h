@@ -33,7 +33,8 @@ struct ListenerLimits {
 class SoftListener final : public Object, private IoHandler {
  public:
   /// Listens on a free port of each address of `info`; where none is free, it waits for `ListenerLimits::shortage`. One of two
-  /// addresses may be gone. The handle holds the rest of `info`, completed with ports, cookie and whether there is a secret.
+  /// addresses may be gone. The handle holds the rest of `info`, completed with ports, cookie and whether there is a secret. Set `encrypts`
+  /// only with one.
   /// @param secret null: there is none; not needed later
   static Result<std::unique_ptr<SoftListener>> create(HandleInfo info, std::shared_ptr<IoPool> io,
                                                       const ListenerLimits& limits = {}, const Prover* secret = nullptr);

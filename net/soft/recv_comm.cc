@@ -32,8 +32,10 @@ Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, in
                                                            std::shared_ptr<PagePool> pool, ConnectedSockets sockets) {
   TCPX_ASSIGN_OR_RETURN(auto queue, UnpackQueue::create(memory, device, pool->device_base()));
   std::unique_ptr<SoftRecvComm> comm(new SoftRecvComm(memory, device, std::move(io), std::move(pool), std::move(queue), sockets));
-  for (UniqueFd& fd : sockets.data)
-    comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm, sockets.spare_copies));
+  for (UniqueFd& fd : sockets.data) {
+    auto cipher = take_cipher(sockets, comm->sockets_.size());
+    comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm, sockets.spare_copies, std::move(cipher)));
+  }
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
     TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
   TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));

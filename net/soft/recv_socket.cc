@@ -70,13 +70,15 @@ uint32_t RecvSocket::unread() const {
 // The kernel wakes at once if so much has arrived since the read, as of Linux 4.18.
 void RecvSocket::choose_wake_up() {
   const bool is_long = sleeps_long_ && stage_ == Stage::kPayload && header_.bytes >= kLongChunk;
-  const uint32_t bytes = is_long ? std::min(payload_left_, kLongSleep) : 1;
+  const size_t held = records_ != nullptr ? records_->held() : 0;
+  const uint32_t bytes = is_long && held < payload_left_ ? std::min(payload_left_ - static_cast<uint32_t>(held), kLongSleep) : 1;
   if (bytes == wakes_at()) return;
   const int value = static_cast<int>(bytes);
   if (::setsockopt(fd(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value) == 0) wakes_at_.store(bytes, std::memory_order_relaxed);
 }
 
 size_t RecvSocket::read_some(std::span<iovec> pieces) {
+  if (records_ != nullptr) return read_records(pieces);
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = std::min<size_t>(pieces.size(), IOV_MAX);
@@ -89,15 +91,40 @@ size_t RecvSocket::read_some(std::span<iovec> pieces) {
     return static_cast<size_t>(n);
   }
   if (n == 0) {
-    const bool between_chunks = stage_ == Stage::kHeader && ahead_begin_ == ahead_end_;
-    end(Status(Code::kPeerGone, "data socket",
-               between_chunks ? "closed by the peer" : "closed by the peer in the middle of a message"));
+    end_of_stream();
   } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
     choose_wake_up();
   } else {
     end(stream_error("data socket", errno));
   }
   return 0;
+}
+
+size_t RecvSocket::read_records(std::span<const iovec> pieces) {
+  const uint64_t received = records_->received();
+  const auto come = records_->read(pieces);
+  if (records_->received() != received) reads_.store(reads() + 1, std::memory_order_relaxed);
+  if (come.status().code() == Code::kProtocol) {
+    stage_ = Stage::kEnded;
+    comm_.fail(come.status());
+  } else if (!come.is_ok()) {
+    end(come.status());
+  } else if (!come->has_value()) {
+    choose_wake_up();
+  } else if (**come == 0) {
+    end_of_stream();
+  } else {
+    moved_ += **come;
+    return **come;
+  }
+  return 0;
+}
+
+void RecvSocket::end_of_stream() {
+  const bool between_chunks =
+      stage_ == Stage::kHeader && ahead_begin_ == ahead_end_ && (records_ == nullptr || records_->held() == 0);
+  end(Status(Code::kPeerGone, "data socket",
+             between_chunks ? "closed by the peer" : "closed by the peer in the middle of a message"));
 }
 
 std::span<const std::byte> RecvSocket::take_ahead(size_t bytes) {

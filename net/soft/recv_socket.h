@@ -5,22 +5,32 @@
 //
 // Towards a NIC a socket in the middle of a long chunk is woken for much at once (SO_RCVLOWAT), but never waits for more than the
 // chunk's rest: what comes next may be long in coming. The end of the stream wakes it at any time.
+//
+// With a cipher the bytes are the content of records (secure/record_reader.h). What the reader has of a record that is not whole is no
+// longer in the socket, and is not waited for there.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "net/soft/recv_comm.h"
+#include "secure/record_reader.h"
 
 namespace tcpx::soft {
 
 class RecvSocket final : public SocketHandler {
  public:
-  RecvSocket(UniqueFd fd, SoftRecvComm& comm, bool sleeps_long)
-      : SocketHandler(std::move(fd)), comm_(comm), sleeps_long_(sleeps_long) {}
+  /// @param cipher null: in clear
+  RecvSocket(UniqueFd fd, SoftRecvComm& comm, bool sleeps_long, std::unique_ptr<RecordCipher> cipher)
+      : SocketHandler(std::move(fd)),
+        comm_(comm),
+        sleeps_long_(sleeps_long),
+        records_(cipher != nullptr ? std::make_unique<RecordReader>(this->fd(), std::move(cipher)) : nullptr) {}
   ~RecvSocket() override { stop(); }
 
   /// Called by the comm, under its lock: a chunk of message `sequence` waits here until kicked.
@@ -54,6 +64,9 @@ class RecvSocket final : public SocketHandler {
   Step read_payload();
   /// Reads once into `pieces`. @return bytes read, 0 when the socket is empty for now or has ended (stage_ tells).
   size_t read_some(std::span<iovec> pieces);
+  /// The same with a cipher.
+  size_t read_records(std::span<const iovec> pieces);
+  void end_of_stream();
   /// Call when the socket is empty.
   void choose_wake_up();
   /// Takes up to `bytes` bytes that were read ahead.
@@ -67,6 +80,7 @@ class RecvSocket final : public SocketHandler {
 
   SoftRecvComm& comm_;
   const bool sleeps_long_;
+  const std::unique_ptr<RecordReader> records_;  // null: in clear
   Stage stage_ = Stage::kHeader;
   std::array<std::byte, kAheadBytes> ahead_;  // valid from ahead_begin_ to ahead_end_
   size_t ahead_begin_ = 0;

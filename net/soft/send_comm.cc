@@ -27,7 +27,8 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
   std::unique_ptr<SoftSendComm> comm(new SoftSendComm(memory, device, std::move(io), std::move(staging), sockets));
   for (UniqueFd& fd : sockets.data) {
     const size_t index = comm->sockets_.size();
-    comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, *comm->staging_, index, sockets.spare_copies));
+    comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, *comm->staging_, index, sockets.spare_copies,
+                                                          take_cipher(sockets, index)));
   }
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
     TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));

@@ -129,6 +129,7 @@ Status SendSocket::see_copied(Piece& piece) {
 }
 
 SendSocket::Step SendSocket::write_pieces(size_t& written) {
+  if (records_ != nullptr && records_->has_unsent()) return write_records({}, written);
   // A full socket waiting in line for a slot would only pass it on.
   if (full_ && piece(0).state == State::kUncopied && !has_room()) return Step::kFull;
   start_copies();
@@ -161,6 +162,7 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
     skip = 0;
   }
   if (parts_.empty()) return piece(0).state == State::kUncopied ? Step::kNoSlot : Step::kCopying;
+  if (records_ != nullptr) return write_records(parts_, written);
   ssize_t n = send_parts(without_copy ? flags | MSG_ZEROCOPY : flags);
   if (without_copy && n >= 0) piece(0).zero_copy_send = sends_.sent();
   if (without_copy && n < 0 && is_refusal(errno)) {
@@ -179,6 +181,16 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
 bool SendSocket::goes_without_copy(Piece& piece, uint32_t done) {
   if (!zero_copy_ || !piece.slot || piece.bytes - done < kLeastWithoutCopy) return false;
   return piece.zero_copy_send || (lent_.size() < kMostLent && piece.slot.lend());
+}
+
+SendSocket::Step SendSocket::write_records(std::span<const iovec> parts, size_t& written) {
+  const auto gone = records_->write(parts);
+  if (!gone.is_ok()) return fail(gone.status());
+  full_ = *gone == 0;
+  if (full_) return Step::kFull;
+  written += *gone;
+  retire(*gone);
+  return Step::kWrote;
 }
 
 ssize_t SendSocket::send_parts(int flags) {

@@ -5,27 +5,35 @@
 //
 // Towards a NIC the kernel sends from the slots without a copy (net/soft/zero_copy.h), each piece by a call of its own. A piece is
 // done as ever when the kernel has its last byte; its slot is kept in `lent_` until the kernel has done with it.
+//
+// With a cipher the bytes are written as records (secure/record_writer.h), and count as written when the kernel has their records.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "net/soft/send_comm.h"
 #include "net/soft/zero_copy.h"
+#include "secure/record_writer.h"
 
 namespace tcpx::soft {
 
 class SendSocket final : public SocketHandler, private StagingPool::Client {
  public:
-  SendSocket(UniqueFd fd, SoftSendComm& comm, StagingPool& staging, size_t index, bool spare_copies)
+  /// @param cipher null: in clear
+  SendSocket(UniqueFd fd, SoftSendComm& comm, StagingPool& staging, size_t index, bool spare_copies,
+             std::unique_ptr<RecordCipher> cipher)
       : SocketHandler(std::move(fd)),
         comm_(comm),
         staging_(staging),
         index_(index),
-        zero_copy_(spare_copies && allow_zero_copy(this->fd())) {}
+        records_(cipher != nullptr ? std::make_unique<RecordWriter>(this->fd(), std::move(cipher)) : nullptr),
+        zero_copy_(spare_copies && records_ == nullptr && allow_zero_copy(this->fd())) {}
   ~SendSocket() override { close(); }
 
   Next on_ready() override;
@@ -64,6 +72,8 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   /// True when the payload from `done` on may be sent without a copy.
   bool goes_without_copy(Piece& piece, uint32_t done);
   ssize_t send_parts(int flags);
+  /// The same with a cipher.
+  Step write_records(std::span<const iovec> parts, size_t& written);
   void retire(size_t written);
   /// The kernel still reads the slot's memory.
   bool is_read(const Piece& piece) const { return piece.zero_copy_send && !sends_.is_over(*piece.zero_copy_send); }
@@ -106,6 +116,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   uint64_t queued_bytes_ = 0;  // in the ring, written ones included
   std::vector<iovec> parts_;   // reused
 
+  const std::unique_ptr<RecordWriter> records_;  // null: in clear
   bool zero_copy_;
   ZeroCopySends sends_;
   std::vector<StagingPool::LentSlot> lent_;  // of pieces that are written, the earliest send first

@@ -15,7 +15,8 @@ constexpr uint32_t kHandleMagic = 0x48535854;  // "TXSH"
 constexpr uint32_t kHelloMagic = 0x31535854;   // "TXS1"
 constexpr uint32_t kAnswerMagic = 0x32535854;  // "TXS2"
 constexpr uint32_t kChunkMagic = 0x33535854;   // "TXS3"
-constexpr uint16_t kProves = 1;                // a flag of the handle
+constexpr uint16_t kProves = 1, kEncrypts = 2;  // flags of the handle
+constexpr uint16_t kEncrypted = 1;              // a flag of the hello
 
 struct AddressWire {
   uint16_t family;  // 4 or 6; 0: none
@@ -172,7 +173,8 @@ Handle encode_handle(const HandleInfo& info) {
   wire.data_sockets = info.data_sockets;
   wire.chunk_bytes = info.chunk_bytes;
   wire.attempt = info.attempt;
-  wire.flags = info.proves ? kProves : 0;
+  if (info.proves) wire.flags |= kProves;
+  if (info.encrypts) wire.flags |= kEncrypts;
   std::memcpy(wire.cookie, info.cookie.words, sizeof wire.cookie);
   Handle handle;
   store(wire, kHandleMagic, handle.bytes.data());
@@ -195,6 +197,7 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   info.chunk_bytes = wire.chunk_bytes;
   info.attempt = wire.attempt;
   info.proves = (wire.flags & kProves) != 0;
+  info.encrypts = (wire.flags & kEncrypts) != 0;
   std::memcpy(info.cookie.words, wire.cookie, sizeof wire.cookie);
   return info;
 }
@@ -211,6 +214,7 @@ void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
   wire.connection = hello.connection;
   wire.socket_index = hello.socket_index;
   wire.data_sockets = hello.data_sockets;
+  wire.flags = hello.encrypts ? kEncrypted : 0;
   wire.proof = hello.proof;
   store(wire, kHelloMagic, out.data());
 }
@@ -226,8 +230,14 @@ Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in) {
   hello.connection = wire.connection;
   hello.socket_index = wire.socket_index;
   hello.data_sockets = wire.data_sockets;
+  hello.encrypts = (wire.flags & kEncrypted) != 0;
   hello.proof = wire.proof;
   return hello;
+}
+
+std::string who_encrypts(bool listener_does) {
+  return concat("UCCL_TCPX_SECURITY is encrypt at the ", listener_does ? "listener" : "connector", " and not at the ",
+                listener_does ? "connector" : "listener", ": set it alike at both");
 }
 
 void encode_hello_answer(const HelloAnswer& answer, std::span<std::byte, kHelloAnswerBytes> out) {

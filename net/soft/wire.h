@@ -9,7 +9,7 @@
 // connection handle, 128 bytes, made by listen, travels out of band:
 //     0    4  magic TXSH
 //     4    2  version
-//     6    2  flags: 1: the listener has a secret
+//     6    2  flags: 1: the listener has a secret; 2: it takes encrypted data and no other
 //     8    4  data sockets, 1 to 16
 //    12    4  largest wire chunk: multiple of 4096, at most 1 GiB
 //    16   16  cookie: random, one per listener
@@ -26,7 +26,8 @@
 //
 // hello, 64 bytes, connector to listener, first record on every socket:
 //     0    4  magic TXS1
-//     4    4  version, flags
+//     4    2  version
+//     6    2  flags: 1: what follows on the data sockets is encrypted
 //     8    8  connection: random, chosen by the connector, equal on all its sockets
 //    16    4  socket index; the one equal to "data sockets" is the control socket
 //    20    4  data sockets
@@ -54,6 +55,8 @@
 //    32    8  payload check: room for an end-to-end checksum, zero in this version
 //    40    4  cut: bytes of every wire chunk of this message but the last; a multiple of 4096, from 4096 to what the handle says
 //    44    4  check value
+//
+// With encryption all that follows the answer on a data socket are records (secure/record_cipher.h), and the chunks are their content.
 #pragma once
 
 #include <algorithm>
@@ -61,6 +64,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/socket_address.h"
@@ -72,7 +76,7 @@ namespace tcpx::soft {
 
 static_assert(std::endian::native == std::endian::little, "wire records are copied to memory as they are");
 
-inline constexpr uint16_t kWireVersion = 5;
+inline constexpr uint16_t kWireVersion = 6;
 /// Data sockets per connection. GPUDirect-TCPX has at most 8; a loopback gains up to 16.
 inline constexpr uint32_t kMaxDataSockets = 16;
 inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
@@ -100,7 +104,8 @@ struct HandleInfo {
   /// Set by the connector. 0, as the listener leaves it: connect in one call; kInSteps: "not yet" is a valid answer; else,
   /// between two calls, the attempt in progress.
   uint64_t attempt = 0;
-  bool proves = false;  ///< the listener has a secret, and takes nobody without it
+  bool proves = false;    ///< the listener has a secret, and takes nobody without it
+  bool encrypts = false;  ///< the data sockets are encrypted; needs `proves`
 };
 Handle encode_handle(const HandleInfo& info);
 Result<HandleInfo> decode_handle(const Handle& handle);
@@ -113,12 +118,16 @@ struct Hello {
   uint64_t connection = 0;  ///< chosen by the connector, the same on all sockets of one connection
   uint32_t socket_index = 0;
   uint32_t data_sockets = 1;
+  bool encrypts = false;  ///< the data sockets are encrypted
   Mac proof{};
 };
 inline constexpr size_t kHelloBytes = 64;
 inline constexpr size_t kHelloProvedBytes = 44;  ///< of these its proof is
 void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
+
+/// Why two ends that do not agree on it do not meet.
+std::string who_encrypts(bool listener_does);
 
 /// Acceptor's answer.
 struct HelloAnswer {

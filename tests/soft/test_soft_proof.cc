@@ -363,13 +363,13 @@ TEST(SoftProofRecords, AreThoseThatAnotherProgramMakes) {
   HelloRecord hello;
   ASSERT_OK(proofs.write({.connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4}, hello));
   EXPECT_EQ(hex(hello),
-            "5458533105000000010203040506070803000000040000000000000000000000000000000000000000000000"
-            "3b9553a8c8ece1c8d9ace53a07205d2b2cb307e1");
+            "5458533106000000010203040506070803000000040000000000000000000000000000000000000000000000"
+            "5d2a9d782e768e41e8c80ee5cfd34e0743b580c4");
   AnswerRecord answer;
   ASSERT_OK(proofs.write({.connection = 0x0807060504030201, .accepted = true}, hello, answer));
   EXPECT_EQ(hex(answer),
-            "54585332050001000102030405060708000000000000000000000000"
-            "6823d3e6d711e2737c0cc1fbe4bb6b9d1e3c3a12");
+            "54585332060001000102030405060708000000000000000000000000"
+            "fcad94f400fa673ccb6ded54db9aba047396687c");
 }
 
 // The library file has a state of its own, so its settings are read here and not with those of the linked table.

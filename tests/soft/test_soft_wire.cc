@@ -210,7 +210,7 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
     EXPECT_EQ(std::memcmp(record.data() + off, bytes.data(), bytes.size()), 0) << "at " << off;
   };
   const auto zeros = [](size_t count) { return std::string(count, '\0'); };
-  const std::string version("\5\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+  const std::string version("\6\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
 
   const Handle handle = encode_handle(handle_info("127.0.0.1"));
   expect(handle.bytes, 0, "TXSH" + version + zeros(2));
@@ -219,6 +219,10 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
   with_secret.proves = true;
   expect(encode_handle(with_secret).bytes, 0, "TXSH" + version + std::string("\1\0", 2));
   EXPECT_TRUE(must(decode_handle(encode_handle(with_secret))).proves);
+  EXPECT_FALSE(must(decode_handle(encode_handle(with_secret))).encrypts);
+  with_secret.encrypts = true;
+  expect(encode_handle(with_secret).bytes, 0, "TXSH" + version + std::string("\3\0", 2));
+  EXPECT_TRUE(must(decode_handle(encode_handle(with_secret))).encrypts);
   expect(handle.bytes, 40, std::string("\4\0\xd7\x11\x7f\0\0\1", 8) + zeros(12 + 64));
 
   std::array<std::byte, kHelloBytes> hello;
@@ -227,6 +231,10 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
   encode_hello({.connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4, .proof = proof}, hello);
   expect(hello, 0, "TXS1" + version + zeros(2) + std::string("\1\2\3\4\5\6\7\x08\3\0\0\0\4\0\0\0", 16));
   expect(hello, 24, zeros(20) + "abcdefghijklmnop");
+  EXPECT_FALSE(must(decode_hello(hello)).encrypts);
+  encode_hello({.data_sockets = 4, .encrypts = true}, hello);
+  expect(hello, 0, "TXS1" + version + std::string("\1\0", 2));
+  EXPECT_TRUE(must(decode_hello(hello)).encrypts);
 
   std::array<std::byte, kHelloAnswerBytes> answer;
   encode_hello_answer({.connection = 0x0807060504030201, .accepted = true, .proof = proof}, answer);
