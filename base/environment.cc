@@ -100,13 +100,14 @@ constexpr VariableInfo kTable[] = {
      "Both must have mounted the same one, under whatever path. When unset, `/dev/shm/tcpx-UID`, with the user's number. It is "
      "made if it is missing; its parents are not."},
     {Variable::kSecurity, "UCCL_TCPX_SECURITY", VariableKind::kChoice, "", 0, 0, 0, "`auth` with a credential, else `off`",
-     "off|auth",
-     "Endpoint: `auth` lets only ends with the same credential connect, `off` anybody, as if none were set. While it is `off` by "
+     "off|auth|encrypt",
+     "Endpoint: `auth` lets only ends with the same credential connect, and `encrypt` encrypts the software plugin's data, too; the "
+     "vendor's has none of that. `off` lets anybody connect, as if no credential were set. While it is `off` by "
      "default, an Endpoint without a listen address serves only clients that connect to a data NIC's address or to loopback."},
     {Variable::kSecretFile, "UCCL_TCPX_SECRET_FILE", VariableKind::kText, "", 0, 0, 0, "", "",
      "File with a secret of 32 bytes or more: a regular file of this user or of root that neither group nor others can read. An "
      "Endpoint reads it when it is made, speaks TLS 1.3 on its control connections, and meets only ends with the same secret. The "
-     "software plugin's sockets prove it, and stay in clear ([security](security.md)). Needs OpenSSL 3."},
+     "software plugin's sockets prove it ([security](security.md)). Needs OpenSSL 3."},
     {Variable::kTlsCert, "UCCL_TCPX_TLS_CERT", VariableKind::kText, "", 0, 0, 0, "", "",
      "Instead of a secret: PEM file with this end's certificate, and those up to the CA. It must be good for servers and clients, since "
      "each end verifies the other's. Changed files are read anew for new connections; broken ones are not used, with a warning."},

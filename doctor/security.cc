@@ -111,7 +111,7 @@ Findings check_security(const SecurityFacts& facts) {
   Findings findings =
       judge({{"protection", facts.settings_read.detail(), facts.settings_read.is_ok(), kFail, "No endpoint can be made.",
               concat("set what is missing, or unset ", security, " and what it names")},
-             {"protection", on                ? concat("auth, by ", name_of_variables(settings.credential))
+             {"protection", on ? concat(name_of(settings.protection), ", by ", name_of_variables(settings.credential))
                             : settings.chosen ? concat("off, by ", security)
                                               : concat("off: nothing sets ", name_of_variables(Credential::kNone))}});
   if (!facts.settings_read.is_ok()) return findings;

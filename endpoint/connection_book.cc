@@ -77,6 +77,7 @@ LinkSetup ConnectionBook::link_setup(const EndpointIdentity& identity, const std
           .checksums = endpoint.checksums,
           .accepts = &parts_.config.accepts,
           .tls = endpoint.tls.get(),
+          .protection = endpoint.protection,
           .local_dir = endpoint.local_dir,
           .gives_way = gives_way};
 }

@@ -22,11 +22,22 @@
 namespace tcpx {
 namespace {
 
-std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size_t channels, const std::string& nics) {
-  return concat("plugin ", machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ",
-                channels, " channel", channels == 1 ? "" : "s", " each way over ", nics, ", ",
-                machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ",
-                unpacker.name());
+std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size_t channels, const std::string& nics,
+                     Protection protection) {
+  return concat(
+      "plugin ", machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ", channels,
+      " channel", channels == 1 ? "" : "s", " each way over ", nics, protection == Protection::kEncrypt ? ", encrypted, " : ", ",
+      machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ", unpacker.name());
+}
+
+// What the plugin cannot do is left to the network.
+Status check_encryption(const LocalMachine& machine, Protection protection) {
+  if (protection != Protection::kEncrypt || machine.plugin->encrypts()) return Status::ok();
+  const bool embedded = machine.plugin_path == "embedded";
+  return Status(Code::kUnsupported, "create endpoint",
+                concat("UCCL_TCPX_SECURITY=encrypt, and plugin ", machine.plugin->name(), " (", machine.plugin_path, ") ",
+                       embedded ? "was started in this process while it was not set"
+                                : "sends in clear: let IPsec, PSP or WireGuard encrypt, and set UCCL_TCPX_SECURITY=auth"));
 }
 
 std::string local_dir() {
@@ -68,6 +79,7 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
   TCPX_ASSIGN_OR_RETURN(const auto security, SecuritySettings::from_environment());
   TCPX_ASSIGN_OR_RETURN(auto tls, TlsContext::create(security));
   TCPX_ASSIGN_OR_RETURN(auto machine, LocalMachine::create(config.plugin_path));
+  TCPX_RETURN_IF_ERROR(check_encryption(machine, security.protection));
   TCPX_ASSIGN_OR_RETURN(auto settings, PipelineSettings::from_environment());
   TCPX_ASSIGN_OR_RETURN(const auto kind, environment_choice(Variable::kUnpackImpl));
   TCPX_ASSIGN_OR_RETURN(auto devices, machine.channel_devices(config.gpu_idx, settings.channels));
@@ -83,7 +95,7 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
   }
   TCPX_ASSIGN_OR_RETURN(const auto config_of_nics, soft::Config::of_interfaces());
   const auto all = soft::list_addresses();
-  std::string path = describe(machine, *unpacker, devices.size(), nics);
+  std::string path = describe(machine, *unpacker, devices.size(), nics, security.protection);
   return EndpointParts{
       .memory = std::move(machine.memory),
       .plugin = std::move(machine.plugin),
@@ -94,6 +106,7 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
       .addresses = soft::choose_addresses(all, interfaces, config_of_nics.interfaces, config_of_nics.family, kMostHosts),
       .unused_nic = soft::find_unused(all, config_of_nics.interfaces),
       .tls = std::move(tls),
+      .protection = security.protection,
       .only_at = places(security, hosts_of_nics(all, interfaces, config_of_nics.interfaces)),
       .path = std::move(path),
       .local_dir = local_dir()};

@@ -73,6 +73,17 @@ Status ask_application(const LinkSetup& setup, const LinkParts& parts) {
                        parts.peer_host));
 }
 
+// Without a credential at one end they do not come so far. One that says nothing knows no encryption.
+Status check_protection(const Parameters& theirs, bool connector, Protection mine) {
+  const auto found = theirs.find("security");
+  const std::string peer = found == theirs.end() ? "auth" : printable(std::as_bytes(std::span(found->second)), 32);
+  const std::string own(name_of(mine)), encrypt(name_of(Protection::kEncrypt));
+  if ((own == encrypt) == (peer == encrypt)) return Status::ok();
+  return Status(Code::kMismatch, kSetUp,
+                concat("UCCL_TCPX_SECURITY is ", connector ? own : peer, " at the connecting end and ", connector ? peer : own,
+                       " at the accepting one: set it alike at both"));
+}
+
 constexpr const char* kOn = "on";
 constexpr std::string_view kSettings[] = {"off", kOn, "cannot"};  // by Checksums
 
@@ -135,6 +146,7 @@ Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Si
           {"eager", may_be_eager(setup) ? kOn : "off"},
           {"checksums", std::string(kSettings[static_cast<size_t>(setup.checksums)])},
           {"sum seed", std::to_string(sum_seed)},
+          {"security", std::string(name_of(setup.protection))},
           {"gpu bus", mine.gpu_bus},
           {"boot id", here.boot_id},
           {"same host", here.same_host},
@@ -150,6 +162,7 @@ Result<Identities> read_identity(const Parameters& theirs, bool connector, const
     return Status(Code::kMismatch, kSetUp,
                   concat("this end means to ", role_of(connector), ", the peer does not mean to ", role_of(!connector)));
   }
+  TCPX_RETURN_IF_ERROR(check_protection(theirs, connector, setup.protection));
   EndpointIdentity& peer = all.peer;
   constexpr int kMaxInt = std::numeric_limits<int>::max();
   constexpr uint64_t kMaxInstance = std::numeric_limits<uint64_t>::max();

@@ -16,6 +16,7 @@
 #include "endpoint/peer_memory.h"
 #include "lanes/host_area.h"
 #include "net/net_plugin.h"
+#include "secure/settings.h"
 #include "transfer/pipeline.h"
 #include "transfer/pipeline_setup.h"
 #include "wire/bootstrap_channel.h"
@@ -53,6 +54,7 @@ struct LinkSetup {
   Checksums checksums = Checksums::kOff;
   const std::function<bool(const PeerInfo&)>* accepts = nullptr;  ///< of an acceptor: EndpointConfig::accepts
   const TlsContext* tls = nullptr;  ///< for `connect_link`: the server must prove that it has the secret; null: in clear
+  Protection protection = Protection::kOff;  ///< the peer has the same
   std::string local_dir = {};  ///< where a peer of this host but of another network namespace is met; empty: nowhere
   /// Set together with the channel's stop flag when another client is to have this one's place; may be null. The peer is then
   /// told kExhausted, so that it tries again.

@@ -118,6 +118,9 @@ class NetPlugin {
   /// into host memory.
   virtual bool steers_flows() const { return false; }
 
+  /// True: what a comm sends can be read by its two ends alone, and not be changed unnoticed.
+  virtual bool encrypts() const { return false; }
+
   /// Requests that a comm takes at once, at least kQueueDepth.
   virtual uint32_t queue_depth() const { return kQueueDepth; }
 

@@ -117,6 +117,7 @@ class TableAdapter final : public NetPlugin {
   int abi_version() const override { return Table::kVersion; }
   std::optional<MessageCut> message_cut() const override { return message_cut_; }
   bool steers_flows() const override { return vendor_; }
+  bool encrypts() const override { return is_embedded() && soft::encrypts(); }
   uint32_t queue_depth() const override { return soft_ ? soft::kRequests : kQueueDepth; }
   Result<int> device_count() override { return static_cast<int>(devices_.size()); }
 

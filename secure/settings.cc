@@ -5,6 +5,18 @@
 
 namespace tcpx {
 
+std::string_view name_of(Protection protection) {
+  switch (protection) {
+    case Protection::kOff:
+      return "off";
+    case Protection::kAuth:
+      return "auth";
+    case Protection::kEncrypt:
+      return "encrypt";
+  }
+  return "";
+}
+
 std::string name_of_variables(Credential credential) {
   switch (credential) {
     case Credential::kNone:

@@ -9,8 +9,8 @@
 
 namespace tcpx {
 
-/// In the order of UCCL_TCPX_SECURITY.
-enum class Protection { kOff, kAuth };
+/// In the order of UCCL_TCPX_SECURITY. With kEncrypt nothing leaves the host in clear.
+enum class Protection { kOff, kAuth, kEncrypt };
 /// With what an end proves who it is.
 enum class Credential { kNone, kSecret, kCertificate };
 
@@ -27,6 +27,8 @@ struct SecuritySettings {
   static Result<SecuritySettings> from_environment();
 };
 
+/// As in UCCL_TCPX_SECURITY.
+std::string_view name_of(Protection protection);
 /// Variables that give a credential, for sentences; kNone: any.
 std::string name_of_variables(Credential credential);
 /// Why two ends do not meet of which only `has` authenticates. Neither may know what the other is configured with, so any will do.

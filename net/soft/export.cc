@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "net/soft/soft_table.h"
+#include "secure/settings.h"
 
 namespace {
 
@@ -33,6 +34,13 @@ void to_host(LogLevel level, std::string_view text, void*) {
 // Loaded as a library, the plugin logs through the logger of its loader.
 int init_with_logger(abi::NcclLogger logger) {
   if (logger != nullptr && host_logger.exchange(logger) == nullptr) set_log_sink(&to_host, nullptr);
+  // Who loads this file tells handles in clear, and ends with certificates have no other keys than those that handles give.
+  const auto security = SecuritySettings::from_environment();
+  if (security.is_ok() && security->protection == Protection::kEncrypt && security->credential == Credential::kCertificate) {
+    log(LogLevel::kError, "tcpx-soft: UCCL_TCPX_SECURITY=encrypt needs a secret here, not a certificate: set ",
+        name_of_variables(Credential::kSecret));
+    return abi::kNcclInternalError;
+  }
   return soft::net_table().init(logger);
 }
 

@@ -10,6 +10,7 @@
 #include "base/usable_cores.h"
 #include "net/soft/socket_nic.h"
 #include "net/soft/socket_placement.h"
+#include "secure/settings.h"
 
 namespace tcpx::soft {
 namespace {
@@ -38,7 +39,9 @@ Status SoftPlugin::init() {
   TCPX_ASSIGN_OR_RETURN(auto config, Config::from_environment());
   TCPX_ASSIGN_OR_RETURN(auto devices, find_interfaces(config));
   TCPX_ASSIGN_OR_RETURN(auto control_addresses, find_control_addresses(config));
+  TCPX_ASSIGN_OR_RETURN(const auto security, SecuritySettings::from_environment());
   TCPX_ASSIGN_OR_RETURN(secret_, Prover::from_environment());
+  encrypts_ = security.protection == Protection::kEncrypt;
   config_ = std::move(config);
   control_addresses_ = std::move(control_addresses);
   devices_ = std::move(devices);
@@ -47,6 +50,11 @@ Status SoftPlugin::init() {
     log(LogLevel::kDebug, "tcpx-soft: device ", device.name, " ", device.address.host(), " ", device.speed_mbps, " Mbit/s");
   }
   return Status::ok();
+}
+
+bool SoftPlugin::encrypts() {
+  MutexLock lock(mutex_);
+  return initialised_ && encrypts_;
 }
 
 Result<int> SoftPlugin::device_count() {
@@ -100,7 +108,8 @@ Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
                            .data_sockets = config_.data_sockets(usable_cores(), devices_.size()),
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
-                           .control_addresses = control_addresses_};
+                           .control_addresses = control_addresses_,
+                           .encrypts = encrypts_};
   return SoftListener::create(info, std::move(threads), {}, secret_.get());
 }
 
@@ -115,8 +124,9 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     handle = encode_handle(info);
   } else {
     const bool binds = names(config_.interfaces, interface->name) || answers_alone(interface->name);
-    TCPX_ASSIGN_OR_RETURN(connector, Connector::start(info, addresses_of(*interface), Deadline::after(config_.connect_timeout),
-                                                      control_addresses_, binds ? interface->name : "", secret_.get()));
+    TCPX_ASSIGN_OR_RETURN(
+        connector, Connector::start(info, addresses_of(*interface), Deadline::after(config_.connect_timeout), control_addresses_,
+                                    binds ? interface->name : "", secret_.get(), encrypts_));
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {

@@ -25,6 +25,9 @@ class SoftPlugin {
   /// Reads the settings and the secret, and finds the devices. Repeating it is harmless.
   Status init() TCPX_EXCLUDES(mutex_);
 
+  /// UCCL_TCPX_SECURITY=encrypt, as init has read it.
+  bool encrypts() TCPX_EXCLUDES(mutex_);
+
   // All other calls fail until init has succeeded.
   Result<int> device_count() TCPX_EXCLUDES(mutex_);
   /// Lives as long as the process.
@@ -55,6 +58,7 @@ class SoftPlugin {
   // Written once, in init, before any other call succeeds.
   Config config_;
   std::unique_ptr<Prover> secret_;  // null: there is none
+  bool encrypts_ = false;
   std::vector<InterfaceAddress> devices_;
   std::vector<SocketAddress> control_addresses_;
   // Weak: these live as long as a connection uses them.

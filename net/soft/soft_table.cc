@@ -81,6 +81,10 @@ SoftComm* comm_of(const abi::TcpxRequest* request) {
 
 }  // namespace
 
+bool encrypts() {
+  return SoftPlugin::instance().encrypts();
+}
+
 bool tell_changes(void* comm, std::function<void()> told) {
   SoftComm* const known = comm_cast(comm);
   if (known != nullptr) known->tell_changes(std::move(told));

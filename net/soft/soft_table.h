@@ -16,6 +16,8 @@ const abi::NetTable_v7& net_table();
 
 inline constexpr char kPluginName[] = "tcpx-soft";
 
+/// NetPlugin::encrypts, since init has succeeded.
+bool encrypts();
 /// NetPlugin::tell_changes. @return false: not an open comm of this library
 bool tell_changes(void* comm, std::function<void()> told);
 /// NetPlugin::register_list: as regMr. @return kInvalidArgument: not an open comm of this library

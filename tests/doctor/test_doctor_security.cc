@@ -36,6 +36,13 @@ TEST(DoctorSecurity, OffIsWellInPrivateNetworksAlone) {
   }
 }
 
+TEST(DoctorSecurity, TheProtectionIsNamed) {
+  for (const Protection each : {Protection::kAuth, Protection::kEncrypt}) {
+    const SecurityFacts facts{.settings = {.protection = each, .credential = Credential::kSecret, .secret_file = "/s"}};
+    EXPECT_EQ(kSecurity.finding(facts, "protection").found, std::string(name_of(each)) + ", by UCCL_TCPX_SECRET_FILE");
+  }
+}
+
 TEST(DoctorSecurity, SettingsThatDoNotGoTogetherFail) {
   const SecurityFacts facts{.settings_read = Status(Code::kBadConfig, "read environment", "UCCL_TCPX_SECURITY=auth needs x")};
   EXPECT_EQ(kSecurity.finding(facts, "protection").verdict, kFail);

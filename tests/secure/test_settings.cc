@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
+#include <string>
 #include <utility>
 
 #include "base/environment.h"
@@ -46,10 +47,24 @@ TEST(SecuritySettings, OffIsOffWhateverIsConfigured) {
   EXPECT_TRUE(settings.chosen);
 }
 
-TEST(SecuritySettings, AuthenticationWithNothingSaysWhatToSet) {
-  const Status status = settings_of({{kSecurity, "auth"}}).status();
-  EXPECT_EQ(status.code(), Code::kBadConfig);
-  EXPECT_NE(status.detail().find("UCCL_TCPX_SECURITY=auth needs UCCL_TCPX_SECRET_FILE"), std::string::npos) << status.to_string();
+TEST(SecuritySettings, EncryptionIsChosen) {
+  for (const Values& values : {Values{{kSecurity, "encrypt"}, {kSecretFile, "/secret"}},
+                               Values{{kSecurity, "encrypt"}, {kTlsCert, "/c"}, {kTlsKey, "/k"}, {kTlsCa, "/a"}}})
+    EXPECT_EQ(settings_of(values).value().protection, Protection::kEncrypt);
+  for (const Protection each : {Protection::kOff, Protection::kAuth, Protection::kEncrypt}) {
+    const std::string name(name_of(each));
+    EXPECT_EQ(settings_of({{kSecurity, name.c_str()}, {kSecretFile, "/secret"}}).value().protection, each);
+  }
+}
+
+TEST(SecuritySettings, ProtectionWithNothingSaysWhatToSet) {
+  for (const char* security : {"auth", "encrypt"}) {
+    const Status status = settings_of({{kSecurity, security}}).status();
+    EXPECT_EQ(status.code(), Code::kBadConfig);
+    EXPECT_NE(status.detail().find(std::string("UCCL_TCPX_SECURITY=") + security + " needs UCCL_TCPX_SECRET_FILE"),
+              std::string::npos)
+        << status.to_string();
+  }
 }
 
 TEST(SecuritySettings, ACertificateHasThreeFiles) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "tests/support/expect_log.h"
 #include "tests/support/hex_text.h"
 #include "tests/support/soft_wire.h"
+#include "tests/support/table_harness.h"
 
 namespace tcpx::testing {
 namespace {
@@ -350,6 +352,17 @@ TEST_F(SoftEncrypted, AStreamThatEndsWithinARecordCompletesNothing) {
   ours = {};
   EXPECT_EQ(error_of(*receiver_, received).code(), Code::kPeerGone);
   EXPECT_EQ(target_.host()[0], std::byte{});
+}
+
+// NCCL tells handles in clear, and they are all that ends with certificates have for keys.
+TEST(SoftEncryptedPlugin, AsAFileItTakesASecretAlone) {
+  const std::pair<const char*, const char*> values[] = {
+      {"UCCL_TCPX_SECURITY", "encrypt"}, {"UCCL_TCPX_TLS_CERT", "/c"}, {"UCCL_TCPX_TLS_KEY", "/k"}, {"UCCL_TCPX_TLS_CA", "/a"}};
+  for (const auto& [name, value] : values) ::setenv(name, value, 1);
+  EXPECT_EQ(file_table()->init(nullptr), abi::kNcclInternalError);
+  ::setenv("UCCL_TCPX_SECURITY", "auth", 1);
+  EXPECT_EQ(file_table()->init(nullptr), abi::kNcclSuccess);
+  for (const auto& [name, value] : values) ::unsetenv(name);
 }
 
 // As of test_soft_proof.cc, by Python, with a hello that says so; its key is
