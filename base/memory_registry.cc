@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::array<char, 4> kSlotMagic = {'T', 'X', 'S', 'L'};
 constexpr uint16_t kSlotVersion = 2;
+constexpr uint16_t kCountsUses = 1;  // of RemoteSlot::flags
 
 uintptr_t address_of(const void* data) {
   return reinterpret_cast<uintptr_t>(data);
@@ -109,6 +110,10 @@ Status check_slot(const RemoteSlot& slot) {
                   concat("has version ", slot.version, ", this library knows version ", kSlotVersion));
   }
   return Status::ok();
+}
+
+bool counts_uses(const RemoteSlot& slot) {
+  return (slot.flags & kCountsUses) != 0;
 }
 
 MemoryRegistry::MemoryRegistry(uint64_t instance) : instance_(instance) {}
@@ -205,8 +210,13 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   const Status writable = check_writable("advertise memory", entry.region);
   const SlotAccess access = wanted.value_or(writable.is_ok() ? SlotAccess::kReadWrite : SlotAccess::kRead);
   if (access != SlotAccess::kRead) TCPX_RETURN_IF_ERROR(writable);
-  RemoteSlot slot{
-      .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = {}, .bytes = bytes, .reserved = {}};
+  RemoteSlot slot{.magic = kSlotMagic,
+                  .version = kSlotVersion,
+                  .flags = end.uses != 0 ? kCountsUses : uint16_t{0},
+                  .endpoint = instance_,
+                  .id = {},
+                  .bytes = bytes,
+                  .reserved = {}};
   const std::tuple key(conn, address_of(data), bytes, access, SlotId{});
   if (const auto known = entry.slots.find(key); known != entry.slots.end() && !end.comes()) {
     slot.id = known->second;

@@ -153,6 +153,8 @@ Status scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> 
 /// Checks the form and version of a slot that the application got from a peer. Only the endpoint that made the slot knows the
 /// memory that it names. @return kInvalidArgument: not a slot; kUnsupported: a version that this library does not know
 Status check_slot(const RemoteSlot& slot);
+/// True when AdvertiseOptions::uses bounds how many operations it serves, so that one that names it must be one for the peer, too.
+bool counts_uses(const RemoteSlot& slot);
 
 /// Any thread. A call holds the lock only for a look into a hash table; only `remove` waits, and releases the lock meanwhile.
 class MemoryRegistry {

@@ -66,11 +66,12 @@ void write_pieces(std::span<const CopySegment> segments, uint64_t piece, KernelS
 
 // Many segments are one kernel launch, whose list lies in mapped memory. One segment goes to the copy engine, or, if it is short,
 // to a resident kernel that is running; the second short one within kPatience starts such a kernel for the next ones. There are
-// two, so that one is running when the other's life ends.
+// two, so that one is running when the other's life ends. Kernels of two submits run at once: the blocks of the second take the places
+// that the last ones of the first leave empty.
 class CudaSegmentCopier final : public SegmentCopier {
  public:
   using Residents = std::array<std::unique_ptr<ResidentCopier>, 2>;
-  using Streams = std::array<FlaggedStream, 2>;
+  using Streams = std::array<FlaggedStream, 3>;
   CudaSegmentCopier(Streams streams, MemoryBuffer lists, Residents residents)
       : lists_(std::move(lists)), residents_(std::move(residents)), streams_(std::move(streams)) {}
   ~CudaSegmentCopier() override { drain(); }
@@ -109,16 +110,17 @@ class CudaSegmentCopier final : public SegmentCopier {
   }
 
  private:
-  enum class Way { kNothing, kBulk, kUrgent, kResident };
+  enum class Way { kNothing, kStream, kResident };
   /// The work of a slot's ticket.
   struct Work {
     Way way = Way::kNothing;
-    uint32_t mark = 0;  // kBulk, kUrgent
+    size_t stream = 0;  // kStream: of streams_
+    uint32_t mark = 0;  // kStream
     size_t list_held = 0;
     size_t resident = 0;    // kResident: index of the copier
     CopySegment segment{};  // kResident
   };
-  FlaggedStream& stream_of(Way way) { return streams_[way == Way::kBulk ? 0 : 1]; }
+  static constexpr size_t kUrgent = 2;  // of streams_
 
   Status start_short(const CopySegment& segment, Work* work) {
     const TimePoint now = Clock::steady().now();
@@ -143,34 +145,35 @@ class CudaSegmentCopier final : public SegmentCopier {
 
   Status start_copy(const CopySegment& segment, Work* work) {
     // Short ones do not queue behind long ones.
-    work->way = segment.bytes <= ResidentCopier::kMostBytes ? Way::kUrgent : Way::kBulk;
+    const size_t stream = segment.bytes <= ResidentCopier::kMostBytes ? kUrgent : 0;
     const cudaError_t error =
-        cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, stream_of(work->way).stream().get());
+        cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, streams_[stream].stream().get());
     TCPX_RETURN_IF_ERROR(cuda_status(error, "start copy of a segment"));
-    return mark(work);
+    return mark(stream, work);
   }
 
   Status start_kernel(size_t first, uint32_t count, Work* work) {
-    work->way = Way::kBulk;
+    next_kernels_ = 1 - next_kernels_;
     const auto* const list = reinterpret_cast<const KernelSegment*>(lists_.device()) + first;
-    const cudaError_t error = launch_copy_segments(list, count, stream_of(work->way).stream().get());
+    const cudaError_t error = launch_copy_segments(list, count, streams_[next_kernels_].stream().get());
     TCPX_RETURN_IF_ERROR(cuda_status(error, "launch segment kernel"));
-    return mark(work);
+    return mark(next_kernels_, work);
   }
 
-  Status mark(Work* work) {
-    const Result<uint32_t> mark = stream_of(work->way).mark();
-    if (mark.is_ok()) work->mark = *mark;
-    return mark.status();
+  Status mark(size_t stream, Work* work) {
+    TCPX_ASSIGN_OR_RETURN(const uint32_t mark, streams_[stream].mark());
+    work->way = Way::kStream;
+    work->stream = stream;
+    work->mark = mark;
+    return Status::ok();
   }
 
   Result<bool> is_done(Work* work) {
     switch (work->way) {
       case Way::kNothing:
         return true;
-      case Way::kBulk:
-      case Way::kUrgent:
-        return stream_of(work->way).has_reached(work->mark);
+      case Way::kStream:
+        return streams_[work->stream].has_reached(work->mark);
       case Way::kResident:
         break;
     }
@@ -197,7 +200,8 @@ class CudaSegmentCopier final : public SegmentCopier {
   TimePoint newest_short_{};
   size_t newest_ = 0;  // of residents_, the one launched last
   const Residents residents_;
-  Streams streams_;  // bulk, urgent
+  Streams streams_;          // two of long work, and kUrgent
+  size_t next_kernels_ = 0;  // of streams_, the one that the last kernel went to
 };
 
 Status load_copy_kernels(int device) {
@@ -220,15 +224,17 @@ Result<std::unique_ptr<SegmentCopier>> make_cuda_segment_copier(int device, Memo
   }
   TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
   TCPX_RETURN_IF_ERROR(load_copy_kernels(device));
-  TCPX_ASSIGN_OR_RETURN(FlaggedStream bulk, FlaggedStream::create(device, memory));
+  TCPX_ASSIGN_OR_RETURN(FlaggedStream first, FlaggedStream::create(device, memory));
+  TCPX_ASSIGN_OR_RETURN(FlaggedStream second, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(FlaggedStream urgent, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(MemoryBuffer lists, memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment)));
   CudaSegmentCopier::Residents residents;
   for (auto& resident : residents) {
     TCPX_ASSIGN_OR_RETURN(resident, ResidentCopier::create(device, memory));
   }
-  return std::unique_ptr<SegmentCopier>(std::make_unique<CudaSegmentCopier>(
-      CudaSegmentCopier::Streams{std::move(bulk), std::move(urgent)}, std::move(lists), std::move(residents)));
+  return std::unique_ptr<SegmentCopier>(
+      std::make_unique<CudaSegmentCopier>(CudaSegmentCopier::Streams{std::move(first), std::move(second), std::move(urgent)},
+                                          std::move(lists), std::move(residents)));
 }
 
 }  // namespace tcpx

@@ -23,6 +23,10 @@ constexpr size_t kMaxNotifyWaitBytes = 64u << 20;                // bytes of the
 constexpr Duration kEnd = std::chrono::seconds(4);               // longest time to close all links
 constexpr Duration kUnmapping = std::chrono::milliseconds(100);  // how long a deregistration waits for peers on this host
 
+size_t size_of(const std::pair<size_t, size_t>& stretch) {
+  return stretch.second - stretch.first;
+}
+
 Status refuse(OperationKind kind, std::string why) {
   return Status(Code::kInvalidArgument, std::string(name_of(kind)), std::move(why));
 }
@@ -273,30 +277,44 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
     return submit(kind, conn, std::move(plan), std::nullopt, options);
   }
   uint64_t bytes = 0;
+  bool counted = !one_sided;
   for (const LocalRange& range : ranges) bytes += range.bytes;
-  const size_t most = one_sided ? parts_of(ranges.size(), bytes) : 1;
-  return start(kind, conn, options, most, [&](Operation& operation, size_t part, size_t parts) {
-    const auto [begin, end] = stretch_of(ranges.size(), part, parts);
-    return hold_ranges(registry_, ranges.subspan(begin, end - begin),
-                       remote.empty() ? remote : remote.subspan(begin, end - begin), operation, begin);
-  });
+  for (const RemoteRange& range : remote) counted |= counts_uses(range.slot);
+  NamedRanges named(ranges, remote);
+  const auto prepare = [&](Operation& whole, std::span<Operation* const> movers) -> Status {
+    TCPX_RETURN_IF_ERROR(named.check(registry_, is_target(kind), whole.uses));
+    for (size_t part = 0; part < movers.size(); ++part)
+      named.make_room(size_of(stretch_of(ranges.size(), part, movers.size())), *movers[part]);
+    return Status::ok();
+  };
+  const auto give = [&](const Operation& whole, Operation& mover, size_t part, size_t parts) {
+    named.give(size_of(stretch_of(ranges.size(), part, parts)), whole.uses, mover);
+  };
+  return start(kind, conn, options, counted ? 1 : parts_of(ranges.size(), bytes), prepare, give);
 }
 
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::shared_ptr<const PlannedRanges> plan,
                                            std::optional<PlannedRounds::Chosen> chosen, const SubmitOptions& options) {
   if (plan == nullptr || plan->endpoint != registry_.instance()) return refuse(kind, "a plan that this endpoint has not made");
-  const size_t count = chosen ? chosen->local.size() : plan->count();
-  const size_t most = parts_of(count, plan->bytes_of(count));
-  return start(kind, conn, options, most, [&](Operation& operation, size_t part, size_t parts) -> Status {
-    TCPX_ASSIGN_OR_RETURN(operation.rounds,
-                          PlannedRounds::begin(registry_, plan, chosen, is_target(operation.kind), part, parts));
+  const auto prepare = [&](Operation& whole, std::span<Operation* const> movers) -> Status {
+    TCPX_RETURN_IF_ERROR(plan->hold(registry_, whole.uses));
+    for (size_t part = 0; part < movers.size(); ++part) {
+      TCPX_ASSIGN_OR_RETURN(movers[part]->rounds,
+                            PlannedRounds::begin(plan, whole.uses, chosen, is_target(kind), part, movers.size()));
+    }
     return Status::ok();
-  });
+  };
+  const size_t count = chosen ? chosen->local.size() : plan->count();
+  const size_t most = plan->counts_uses ? 1 : parts_of(count, plan->bytes_of(count));
+  return start(kind, conn, options, most, prepare, [](const Operation&, Operation&, size_t, size_t) {});
 }
 
-// @param most parts of it, if there is room for so many operations. @param fill gives the operation its ranges, or those of a part
-template <class Fill>
-Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const SubmitOptions& options, size_t most, Fill fill) {
+// @param most parts of it, if there is room for so many operations
+// @param prepare checks all ranges, and holds their regions in the whole, which is the only mover if it has no parts
+// @param give gives a mover its ranges, cannot fail, and takes the longer the more they are: what is before it has then begun
+template <class Prepare, class Give>
+Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const SubmitOptions& options, size_t most,
+                                          Prepare prepare, Give give) {
   TCPX_ASSIGN_OR_RETURN(const auto connection, connections_.find(conn));
   if (options.notify != nullptr) {
     if (kind == OperationKind::kRecv) return refuse(kind, "a receive takes no notification: the sender attaches it");
@@ -319,12 +337,8 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   const std::span<Operation* const> movers = in_parts ? acquired.all().subspan(1, parts) : acquired.all();
   Operation& last = *acquired.all().back();  // of parts: moves nothing, and brings the notification when all bytes are in place
   try {
-    for (size_t part = 0; part < parts; ++part) {
-      TCPX_RETURN_IF_ERROR(fill(*movers[part], part, parts));
-      TCPX_RETURN_IF_ERROR(order(*movers[part], options));
-      if (part == 0 || movers[0]->ranges.empty() || movers[part]->ranges.empty()) continue;
-      TCPX_RETURN_IF_ERROR(check_mix("check ranges", movers[0]->ranges.front().region(), movers[part]->ranges.front().region()));
-    }
+    TCPX_RETURN_IF_ERROR(prepare(*operation, movers));
+    for (Operation* const mover : movers) TCPX_RETURN_IF_ERROR(order(*mover, gpus_of(operation->uses, config_.gpu_idx), options));
     if (options.notify != nullptr) last.notify = std::make_unique<NotifyMsg>(*options.notify);
   } catch (const std::bad_alloc&) {
     return Status(Code::kExhausted, "start operation", "out of memory");
@@ -340,19 +354,21 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   acquired.let_go();
   if (kind == OperationKind::kSend) operation->sequence = connection->next_send.fetch_add(1, std::memory_order_relaxed);
   if (kind == OperationKind::kRecv) operation->sequence = connection->next_recv.fetch_add(1, std::memory_order_relaxed);
-  for (Operation* const mover : movers) engine_.submit(*mover);
+  for (size_t part = 0; part < parts; ++part) {
+    give(*operation, *movers[part], part, parts);
+    engine_.submit(*movers[part]);
+  }
   return id;
 }
 
-// Orders the operation among the GPU's work.
-Status Endpoint::Impl::order(Operation& operation, const SubmitOptions& options) {
+// Orders the operation among the work of these GPUs.
+Status Endpoint::Impl::order(Operation& operation, const std::vector<int>& gpus, const SubmitOptions& options) {
   const auto after = [&operation](Result<std::unique_ptr<GpuMark>> mark) {
     if (mark.is_ok()) operation.after.push_back(std::move(*mark));
     return mark.status();
   };
   if (options.after_stream) {
-    for (const int gpu : gpus_of(operation, config_.gpu_idx))
-      TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_stream(*options.after_stream, gpu)));
+    for (const int gpu : gpus) TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_stream(*options.after_stream, gpu)));
   }
   if (options.after_event != nullptr) TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_event(options.after_event)));
   return Status::ok();

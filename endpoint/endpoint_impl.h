@@ -91,9 +91,10 @@ class Endpoint::Impl {
   Impl(EndpointParts parts, const EndpointConfig& config, Copiers copiers, uint64_t instance);
 
   static Status is_a_fork();
-  template <class Fill>
-  Result<OperationId> start(OperationKind kind, ConnId conn, const SubmitOptions& options, size_t most, Fill fill);
-  Status order(Operation& operation, const SubmitOptions& options);
+  template <class Prepare, class Give>
+  Result<OperationId> start(OperationKind kind, ConnId conn, const SubmitOptions& options, size_t most, Prepare prepare,
+                            Give give);
+  Status order(Operation& operation, const std::vector<int>& gpus, const SubmitOptions& options);
   Result<std::optional<Region>> remove_region(MemoryId id, Deadline deadline);
   bool fail_links_that_serve(MemoryId region);
   void wait_until_unmapped(std::vector<ServedLinks::Holder> holders, MemoryId region);

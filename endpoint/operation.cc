@@ -295,6 +295,7 @@ void OperationTable::empty(Operation& operation) {
   empty_vector(operation.remote);
   empty_vector(operation.after);
   operation.rounds.reset();
+  empty_vector(operation.uses);
   operation.notify.reset();
   operation.whole = nullptr;
   operation.kind = OperationKind::kSend;

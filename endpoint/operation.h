@@ -43,6 +43,7 @@ struct alignas(64) Operation {
   uint64_t link = 0;      ///< Connection::link
   uint64_t sequence = 0;  ///< kSend, kRecv: number among those of the connection, from 0
   uint64_t bytes = 0;
+  std::vector<RegionUse> uses;  ///< of the regions of `ranges`; what has parts holds those of all its parts
   std::vector<HeldRange> ranges;
   std::vector<WireRange> remote;          ///< kWrite, kRead: as many as `ranges`
   std::unique_ptr<PlannedRounds> rounds;  ///< of a plan: `bytes`, `ranges` and `remote` are those of the current round

@@ -25,9 +25,9 @@ Status bad_range(size_t index, std::string why) {
 class RangeChecker {
  public:
   /// @param writes the ranges will be written
-  /// @param first number of the first range
-  explicit RangeChecker(MemoryRegistry& registry, bool writes = false, size_t first = 0)
-      : registry_(registry), writes_(writes), index_(first) {}
+  /// @param uses gets a use for each row of ranges of one region; null: nothing is held
+  explicit RangeChecker(MemoryRegistry& registry, bool writes = false, std::vector<RegionUse>* uses = nullptr)
+      : registry_(registry), writes_(writes), uses_(uses) {}
 
   /// @param remote nullptr: the operation has no remote ranges
   Status check(const LocalRange& range, const RemoteRange* remote) {
@@ -37,6 +37,7 @@ class RangeChecker {
     } else {
       TCPX_ASSIGN_OR_RETURN(use_, registry_.use(range.memory, range.data, range.bytes));
       region_ = &use_.region();
+      if (uses_ != nullptr) uses_->push_back(use_);
     }
     if (remote != nullptr) {
       const RemoteSlot& slot = remote->slot;
@@ -52,20 +53,17 @@ class RangeChecker {
     fits_ = region_;
     return Status::ok();
   }
-  /// The region of the range checked last.
-  const Region& region() const { return *region_; }
-  /// A use of that region for the first caller after its look-up, an empty one for later callers.
-  RegionUse take_use() { return std::move(use_); }
 
  private:
   MemoryRegistry& registry_;
   const bool writes_;
+  std::vector<RegionUse>* const uses_;
   const Region* region_ = nullptr;  // of the range checked last
-  RegionUse use_;                   // of region_, until `take_use`
+  RegionUse use_;                   // of region_
   std::optional<Region> first_;     // of the first range that is not empty
   const Region* fits_ = nullptr;    // of the last range that is not empty: it may be used with the first one
   const RemoteSlot* slot_ = nullptr;  // checked last
-  size_t index_;
+  size_t index_ = 0;
 };
 
 /// Index of `thing` in `things`, where it is added when it is seen first.
@@ -108,6 +106,7 @@ Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registr
   for (size_t i = 0; i < ranges.size(); ++i) {
     TCPX_RETURN_IF_ERROR(checker.check(ranges[i], &remote[i]));
     plan->bytes += ranges[i].bytes;
+    plan->counts_uses |= counts_uses(remote[i].slot);
     plan->ranges.push_back({.data = static_cast<std::byte*>(ranges[i].data),
                             .bytes = ranges[i].bytes,
                             .offset = remote[i].offset,
@@ -133,31 +132,41 @@ Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registr
   plan->ranges = {{.data = static_cast<std::byte*>(local.data), .bytes = local.bytes, .offset = remote.offset}};
   plan->regions = {local.memory};
   plan->slots = {remote.slot.id};
+  plan->counts_uses = counts_uses(remote.slot);
   plan->block_bytes = block_bytes;
   plan->blocks = local.bytes / block_bytes;
   plan->remote_blocks = (remote.slot.bytes - remote.offset) / block_bytes;
   return std::shared_ptr<const PlannedRanges>(std::move(plan));
 }
 
-Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
-                   Operation& operation, size_t first) {
-  RangeChecker checker(registry, is_target(operation.kind), first);
-  operation.ranges.reserve(ranges.size());
-  operation.remote.reserve(remote.size());
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    const LocalRange& range = ranges[i];
-    TCPX_RETURN_IF_ERROR(checker.check(range, remote.empty() ? nullptr : &remote[i]));
-    if (range.bytes == 0) continue;
-    auto* const data = static_cast<std::byte*>(range.data);
-    if (!remote.empty()) {
-      const WireRange there{remote[i].slot.id, remote[i].offset, range.bytes};
-      if (join(operation, checker.region(), data, there)) continue;
-      operation.remote.push_back(there);
-    }
-    operation.ranges.emplace_back(checker.region(), data, range.bytes, checker.take_use());
-    operation.bytes += range.bytes;
+Status NamedRanges::check(MemoryRegistry& registry, bool writes, std::vector<RegionUse>& uses) {
+  RangeChecker checker(registry, writes, &uses);
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    TCPX_RETURN_IF_ERROR(checker.check(ranges_[i], remote_.empty() ? nullptr : &remote_[i]));
   }
   return Status::ok();
+}
+
+void NamedRanges::make_room(size_t count, Operation& operation) const {
+  operation.ranges.reserve(count);
+  if (!remote_.empty()) operation.remote.reserve(count);
+}
+
+void NamedRanges::give(size_t count, std::span<const RegionUse> uses, Operation& operation) {
+  for (const size_t end = next_ + count; next_ < end; ++next_) {
+    const LocalRange& range = ranges_[next_];
+    while (uses[use_].region().id != range.memory) ++use_;
+    if (range.bytes == 0) continue;
+    const Region& region = uses[use_].region();
+    auto* const data = static_cast<std::byte*>(range.data);
+    if (!remote_.empty()) {
+      const WireRange there{remote_[next_].slot.id, remote_[next_].offset, range.bytes};
+      if (join(operation, region, data, there)) continue;
+      operation.remote.push_back(there);
+    }
+    operation.ranges.emplace_back(region, data, range.bytes);
+    operation.bytes += range.bytes;
+  }
 }
 
 size_t parts_of(size_t ranges, uint64_t bytes) {
@@ -165,25 +174,31 @@ size_t parts_of(size_t ranges, uint64_t bytes) {
 }
 
 std::pair<size_t, size_t> stretch_of(size_t count, size_t part, size_t parts) {
-  return {count * part / parts, count * (part + 1) / parts};
+  const auto end = [&](size_t of) { return count * of * (of + 1) / (parts * (parts + 1)); };
+  return {part == 0 ? 0 : end(part), end(part + 1)};
 }
 
-std::vector<int> gpus_of(const Operation& operation, int own) {
+std::vector<int> gpus_of(std::span<const RegionUse> uses, int own) {
   std::vector<int> gpus;
-  const auto add = [&gpus](int gpu) {
+  for (const RegionUse& use : uses) {
+    const int gpu = use.region().access.gpu;
     if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) gpus.push_back(gpu);
-  };
-  for (const HeldRange& range : operation.ranges) add(range.region().access.gpu);
-  if (operation.rounds != nullptr) {
-    for (const RegionUse& use : operation.rounds->uses()) add(use.region().access.gpu);
   }
   if (gpus.empty()) gpus.push_back(own);
   return gpus;
 }
 
-Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
-                                                            std::optional<Chosen> chosen, bool writes, size_t part,
-                                                            size_t parts) {
+Status PlannedRanges::hold(MemoryRegistry& registry, std::vector<RegionUse>& uses) const {
+  for (const MemoryId id : regions) {
+    TCPX_ASSIGN_OR_RETURN(auto use, registry.use(id));
+    uses.push_back(std::move(use));
+  }
+  return Status::ok();
+}
+
+Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(std::shared_ptr<const PlannedRanges> plan,
+                                                            std::span<const RegionUse> uses, std::optional<Chosen> chosen,
+                                                            bool writes, size_t part, size_t parts) {
   const bool of_blocks = plan->block_bytes != 0;
   const size_t known = of_blocks ? plan->blocks : plan->ranges.size(), known_there = of_blocks ? plan->remote_blocks : known;
   if (chosen && !chosen->remote.empty() && (!of_blocks || chosen->remote.size() != chosen->local.size())) {
@@ -210,13 +225,7 @@ Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& regi
                                             : concat("index ", here, " of a plan of ", known, " ranges"));
     }
   }
-  std::vector<RegionUse> uses;
-  for (const MemoryId id : plan->regions) {
-    TCPX_ASSIGN_OR_RETURN(auto use, registry.use(id));
-    uses.push_back(std::move(use));
-  }
-  std::unique_ptr<PlannedRounds> rounds(
-      new PlannedRounds(std::move(plan), std::move(uses), std::move(local), std::move(remote), stretch));
+  std::unique_ptr<PlannedRounds> rounds(new PlannedRounds(std::move(plan), uses, std::move(local), std::move(remote), stretch));
   if (writes) TCPX_RETURN_IF_ERROR(rounds->check_targets());
   return rounds;
 }

@@ -34,7 +34,10 @@ struct PlannedRanges {
   std::vector<Range> ranges;
   std::vector<MemoryId> regions;
   std::vector<SlotId> slots;
+  bool counts_uses = false;  ///< of a slot at least
 
+  /// Uses of the regions, one each. @return kNotFound: one is not registered any more
+  Status hold(MemoryRegistry& registry, std::vector<RegionUse>& uses) const;
   /// Ranges or blocks that an operation moves which names none.
   size_t count() const { return block_bytes == 0 ? ranges.size() : std::min(blocks, remote_blocks); }
   /// About as many bytes as `some` of the ranges have.
@@ -53,23 +56,39 @@ Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registr
 Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registry, const LocalRange& local,
                                                          const RemoteRange& remote, size_t block_bytes, uint64_t endpoint);
 
-/// Checks ranges and gives them to an operation. Ranges that follow each other at both ends are joined. Caller's thread.
-/// @param remote empty, or as many as `ranges`. @param first number of the first range, for errors
-/// @return as plan_ranges
-Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
-                   Operation& operation, size_t first = 0);
+/// The ranges that a call names. Caller's thread; what it was made of must outlive it.
+class NamedRanges {
+ public:
+  /// @param remote empty, or as many as `ranges`
+  NamedRanges(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) : ranges_(ranges), remote_(remote) {}
+
+  /// Checks them, and holds their regions in `uses`. @param writes they will be written. @return as plan_ranges
+  Status check(MemoryRegistry& registry, bool writes, std::vector<RegionUse>& uses);
+  /// Makes room for `count` ranges, so that `give` takes no memory.
+  void make_room(size_t count, Operation& operation) const;
+  /// Gives an operation the next `count` ranges. Those that follow each other at both ends are joined. Only after `check`.
+  /// @param uses from `check`
+  void give(size_t count, std::span<const RegionUse> uses, Operation& operation);
+
+ private:
+  const std::span<const LocalRange> ranges_;
+  const std::span<const RemoteRange> remote_;
+  size_t next_ = 0;
+  size_t use_ = 0;  // of the range before
+};
 
 /// Parts of an operation of many ranges. While the peer copies one, the next is looked up, told and looked up there, which takes about
 /// as long as NVLink takes for ranges of 16 KiB.
 /// @return 1 ... kMaxParts
 size_t parts_of(size_t ranges, uint64_t bytes);
 inline constexpr size_t kMaxParts = 16;
-/// Part `part` of `parts` of `count` things: begin and end.
+/// Part `part` of `parts` of `count` things: begin and end. Each part is longer than the one before by as much as the first is long: the
+/// first ones begin early, and the last ones cost little.
 std::pair<size_t, size_t> stretch_of(size_t count, size_t part, size_t parts);
 
-/// The GPUs whose memory the operation uses, each once. Needed because the handle of a default stream does not tell its GPU.
-/// @param own the endpoint's GPU, returned for an operation without ranges
-std::vector<int> gpus_of(const Operation& operation, int own);
+/// The GPUs whose memory is used, each once. Needed because the handle of a default stream does not tell its GPU.
+/// @param own the endpoint's GPU, returned where there is no memory
+std::vector<int> gpus_of(std::span<const RegionUse> uses, int own);
 
 /// The ranges of a plan that one operation moves, round by round. One thread at a time.
 class PlannedRounds {
@@ -78,26 +97,23 @@ class PlannedRounds {
   struct Chosen {
     std::span<const uint32_t> local, remote;
   };
-  /// Holds all regions of the plan from here on. @param chosen nullopt: all ranges. @param writes the chosen ranges will be written
-  /// @param part of `parts`: only these of the ranges
-  /// @return kNotFound: a region is not registered any more; kInvalidArgument: an index beyond the plan, remote indices that do not
+  /// @param uses of all regions of the plan, and for as long. @param chosen nullopt: all ranges
+  /// @param writes the chosen ranges will be written. @param part of `parts`: only these of the ranges
+  /// @return kInvalidArgument: an index beyond the plan, remote indices that do not
   /// fit, or a write to memory that may only be read
-  static Result<std::unique_ptr<PlannedRounds>> begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
-                                                      std::optional<Chosen> chosen, bool writes = false, size_t part = 0,
-                                                      size_t parts = 1);
+  static Result<std::unique_ptr<PlannedRounds>> begin(std::shared_ptr<const PlannedRanges> plan, std::span<const RegionUse> uses,
+                                                      std::optional<Chosen> chosen, bool writes, size_t part, size_t parts);
 
-  /// Uses of all regions of the plan.
-  std::span<const RegionUse> uses() const { return uses_; }
   /// True when every range has been in a round.
   bool done() const { return next_ == end_; }
   /// Gives the operation the ranges of the next round. Call it once at first, even if there are no ranges, and then until `done`.
   void next(Operation& operation);
 
  private:
-  PlannedRounds(std::shared_ptr<const PlannedRanges> plan, std::vector<RegionUse> uses, std::vector<uint32_t> indices,
+  PlannedRounds(std::shared_ptr<const PlannedRanges> plan, std::span<const RegionUse> uses, std::vector<uint32_t> indices,
                 std::vector<uint32_t> remote_indices, std::pair<size_t, size_t> stretch)
       : plan_(std::move(plan)),
-        uses_(std::move(uses)),
+        uses_(uses),
         indices_(std::move(indices)),
         remote_indices_(std::move(remote_indices)),
         next_(stretch.first),
@@ -106,7 +122,7 @@ class PlannedRounds {
   Status check_targets() const;
 
   const std::shared_ptr<const PlannedRanges> plan_;
-  const std::vector<RegionUse> uses_;           // of the plan's regions
+  const std::span<const RegionUse> uses_;       // of the plan's regions
   const std::vector<uint32_t> indices_;         // empty: all, in order
   const std::vector<uint32_t> remote_indices_;  // empty: as indices_
   size_t next_;
