@@ -117,6 +117,19 @@ TEST_P(EndpointManyRanges, ARefusedPartFailsTheOperation) {
   EXPECT_TRUE(b_->get_notifs().empty());
 }
 
+TEST_P(EndpointManyRanges, AreOneUseOfASlot) {
+  const RemoteSlot once = b_->advertise(range(b_, far_.span()), {.uses = 1}).value();
+  for (RemoteRange& range : remote_) range.slot = once;
+  const TransferPlan plan = a_->prepare(ranges_, remote_).value();
+  ASSERT_TRUE(done(a_, a_->write_async(a_.conn, ranges_, remote_)));
+  EXPECT_EQ(blocks_equal(), kBlocks);
+  EXPECT_FALSE(b_->is_advertised(once));
+  EXPECT_TRUE(fails(a_, a_->write_async(a_.conn, plan), Code::kNotFound));
+  const RemoteSlot again = b_->advertise(range(b_, far_.span()), {.uses = 1}).value();
+  for (RemoteRange& range : remote_) range.slot = again;
+  ASSERT_TRUE(done(a_, a_->read_async(a_.conn, a_->prepare(ranges_, remote_).value())));
+}
+
 /// No room for parts.
 class EndpointOfFewOperations : public EndpointManyRanges {
  protected:
