@@ -102,7 +102,8 @@ class PlannedRounds {
   /// @return kInvalidArgument: an index beyond the plan, remote indices that do not
   /// fit, or a write to memory that may only be read
   static Result<std::unique_ptr<PlannedRounds>> begin(std::shared_ptr<const PlannedRanges> plan, std::span<const RegionUse> uses,
-                                                      std::optional<Chosen> chosen, bool writes, size_t part, size_t parts);
+                                                      std::optional<Chosen> chosen, bool writes = false, size_t part = 0,
+                                                      size_t parts = 1);
 
   /// True when every range has been in a round.
   bool done() const { return next_ == end_; }

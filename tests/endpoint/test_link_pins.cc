@@ -91,7 +91,8 @@ TEST_F(LinkPins, ARoundOfAPlanWaitsAsAWhole) {
   operation.kind = OperationKind::kWrite;
   operation.deadline = clock_.now() + std::chrono::seconds(30);
   const auto plan = plan_ranges(registry_, std::span(&local, 1), std::span(&remote, 1), 1).value();
-  operation.rounds = PlannedRounds::begin(registry_, plan, {}).value();
+  ASSERT_TRUE(plan->hold(registry_, operation.uses).is_ok());
+  operation.rounds = PlannedRounds::begin(plan, operation.uses, {}).value();
   link_->submit(operation);
   steps(3);
   EXPECT_FALSE(hear(FrameType::kWrite));

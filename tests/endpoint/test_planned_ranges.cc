@@ -21,12 +21,25 @@ class PlannedRangesTest : public ::testing::Test {
     remote_.push_back({slot_, there});
   }
   std::shared_ptr<const PlannedRanges> plan() { return plan_ranges(registry_, ranges_, remote_, kInstance).value(); }
+  Result<std::unique_ptr<PlannedRounds>> begin(std::shared_ptr<const PlannedRanges> plan,
+                                               std::optional<PlannedRounds::Chosen> chosen = {}) {
+    operation_.uses.clear();
+    TCPX_RETURN_IF_ERROR(plan->hold(registry_, operation_.uses));
+    return PlannedRounds::begin(std::move(plan), operation_.uses, chosen);
+  }
+  /// Gives `operation` all that was added.
+  void give(const std::vector<RemoteRange>& remote, Operation& operation) {
+    NamedRanges named(ranges_, remote);
+    ASSERT_TRUE(named.check(registry_, false, operation.uses).is_ok());
+    named.make_room(ranges_.size(), operation);
+    named.give(ranges_.size(), operation.uses, operation);
+  }
   Code code_of_plan() { return plan_ranges(registry_, ranges_, remote_, kInstance).status().code(); }
   /// Bytes of each range of each round.
   std::vector<std::vector<uint64_t>> rounds(std::optional<std::span<const uint32_t>> indices = {}) {
     std::optional<PlannedRounds::Chosen> chosen;
     if (indices) chosen = {*indices, {}};
-    const auto rounds = PlannedRounds::begin(registry_, plan(), chosen).value();
+    const auto rounds = begin(plan(), chosen).value();
     std::vector<std::vector<uint64_t>> all;
     do {
       rounds->next(operation_);
@@ -60,11 +73,11 @@ TEST_F(PlannedRangesTest, NeighboursAtBothEndsAreOneRange) {
   add(1000, 10, 750);  // at the other end alone
   EXPECT_EQ(rounds(), (std::vector<std::vector<uint64_t>>{{150, 50, 10}}));
   Operation direct;
-  ASSERT_TRUE(hold_ranges(registry_, ranges_, remote_, direct).is_ok());
+  give(remote_, direct);
   EXPECT_EQ(direct.ranges.size(), 3u);
   EXPECT_EQ(direct.bytes, 210u);
   Operation send;  // whose ends may cut their streams alike
-  ASSERT_TRUE(hold_ranges(registry_, ranges_, {}, send).is_ok());
+  give({}, send);
   EXPECT_EQ(send.ranges.size(), 4u);
 }
 
@@ -101,11 +114,10 @@ TEST_F(PlannedRangesTest, IndicesChooseAndOrder) {
   EXPECT_EQ(rounds(indices), (std::vector<std::vector<uint64_t>>{{8, 3, 3, 1}}));
   EXPECT_EQ(rounds(std::span<const uint32_t>()), (std::vector<std::vector<uint64_t>>{{}})) << "none at all is not all";
   const std::array<uint32_t, 2> beyond{1, 10};
-  const Status status = PlannedRounds::begin(registry_, plan(), PlannedRounds::Chosen{beyond, {}}).status();
+  const Status status = begin(plan(), PlannedRounds::Chosen{beyond, {}}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.detail(), "index 10 of a plan of 10 ranges (range 1)");
-  EXPECT_EQ(PlannedRounds::begin(registry_, plan(), PlannedRounds::Chosen{indices, indices}).status().code(),
-            Code::kInvalidArgument)
+  EXPECT_EQ(begin(plan(), PlannedRounds::Chosen{indices, indices}).status().code(), Code::kInvalidArgument)
       << "these have their places already";
 }
 
@@ -115,7 +127,7 @@ TEST_F(PlannedRangesTest, BlocksMeetInAnyPairs) {
   EXPECT_EQ(plan->blocks, 7u);
   EXPECT_EQ(plan->remote_blocks, (memory_.size() - 4096) / 128);
   const std::array<uint32_t, 4> here{6, 0, 1, 1}, there{2, 900, 901, 5};
-  const auto rounds = PlannedRounds::begin(registry_, plan, PlannedRounds::Chosen{here, there}).value();
+  const auto rounds = begin(plan, PlannedRounds::Chosen{here, there}).value();
   rounds->next(operation_);
   ASSERT_TRUE(rounds->done());
   ASSERT_EQ(operation_.ranges.size(), 3u) << "two are neighbours at both ends";
@@ -125,7 +137,7 @@ TEST_F(PlannedRangesTest, BlocksMeetInAnyPairs) {
   EXPECT_EQ(operation_.ranges[1].bytes, 256u);
   EXPECT_EQ(operation_.remote[1].offset, 4096u + 900 * 128);
   EXPECT_EQ(operation_.remote[2].offset, 4096u + 5 * 128);
-  PlannedRounds::begin(registry_, plan, std::nullopt).value()->next(operation_);
+  begin(plan).value()->next(operation_);
   EXPECT_EQ(operation_.bytes, 7u * 128) << "all that both have, joined";
   EXPECT_EQ(operation_.ranges.size(), 1u);
 }
@@ -142,7 +154,7 @@ TEST_F(PlannedRangesTest, BlocksAreChecked) {
   EXPECT_EQ(code(local, {}, 128), Code::kInvalidArgument);
   const auto plan = plan_blocks(registry_, local, {slot_, memory_.size() - 256}, 128, kInstance).value();
   const auto refused = [&](std::span<const uint32_t> here, std::span<const uint32_t> there) {
-    return PlannedRounds::begin(registry_, plan, PlannedRounds::Chosen{here, there}).status().detail();
+    return begin(plan, PlannedRounds::Chosen{here, there}).status().detail();
   };
   const std::array<uint32_t, 2> good{0, 1}, far{0, 2}, near{0, 10};
   EXPECT_EQ(refused(good, far), "block 1 of 10, to block 2 of 2 (range 1)");
@@ -180,7 +192,7 @@ TEST_F(PlannedRangesTest, AListHoldsTheRegionsOfAllItsRanges) {
   }
   for (const bool remote : {false, true}) {
     Operation operation;
-    ASSERT_TRUE(hold_ranges(registry_, ranges_, remote ? remote_ : std::vector<RemoteRange>(), operation).is_ok());
+    give(remote ? remote_ : std::vector<RemoteRange>(), operation);
     ASSERT_EQ(operation.ranges.size(), 5u);
     for (size_t i = 0, from = 0; i < 5; ++i, ++from) {
       if (from == 4) ++from;  // of nothing
@@ -193,19 +205,66 @@ TEST_F(PlannedRangesTest, AListHoldsTheRegionsOfAllItsRanges) {
   for (const MemoryId region : {part, id_}) EXPECT_TRUE(registry_.remove(region, Deadline(TimePoint{})).is_ok());
 }
 
-TEST_F(PlannedRangesTest, APlanHoldsNothingAndItsRoundsHoldTheRegions) {
+// The first part is the shortest, so that it begins early.
+TEST_F(PlannedRangesTest, PartsAreAllOfThem) {
+  for (const size_t count : {1, 2, 7, 4096, 16384}) {
+    for (size_t parts = 1; parts <= kMaxParts; ++parts) {
+      size_t next = 0, longest = 0;
+      for (size_t part = 0; part < parts; ++part) {
+        const auto [begin, end] = stretch_of(count, part, parts);
+        EXPECT_EQ(begin, next);
+        ASSERT_GE(end, begin);
+        EXPECT_LE(longest, end - begin + 1);
+        longest = end - begin;
+        next = end;
+      }
+      EXPECT_EQ(next, count) << parts;
+    }
+  }
+  EXPECT_EQ(parts_of(16384, uint64_t{1} << 40), kMaxParts);
+  EXPECT_EQ(parts_of(16384, 1 << 20), 1u) << "short ones";
+  EXPECT_EQ(parts_of(10, uint64_t{1} << 40), 1u) << "few";
+}
+
+TEST_F(PlannedRangesTest, PartsOfAListAreItsRangesInOrder) {
+  const MemoryId part = registry_.add(memory_.data() + 4096, 4096, MemoryType::kHost).value();
+  for (size_t i = 0; i < 60; ++i) {
+    add(4096 + 16 * i, i % 7 == 0 ? 0 : 8, 32 * i);
+    ranges_.back().memory = i / 5 % 2 == 0 ? id_ : part;
+  }
+  Operation whole;
+  NamedRanges named(ranges_, remote_);
+  ASSERT_TRUE(named.check(registry_, false, whole.uses).is_ok());
+  size_t next = 0;
+  for (size_t each = 0; each < 4; ++each) {
+    const auto [begin, end] = stretch_of(ranges_.size(), each, 4);
+    Operation mover;
+    named.give(end - begin, whole.uses, mover);
+    for (const HeldRange& range : mover.ranges) {
+      while (ranges_[next].bytes == 0) ++next;
+      EXPECT_EQ(range.data, ranges_[next].data);
+      EXPECT_EQ(range.region().id, ranges_[next].memory);
+      ++next;
+    }
+    EXPECT_EQ(mover.ranges.size(), mover.remote.size());
+  }
+  EXPECT_EQ(next, ranges_.size());
+}
+
+TEST_F(PlannedRangesTest, APlanHoldsNothingAndItsOperationHoldsTheRegions) {
   add(0, 10, 0);
   add(100, 10, 100);
   const auto made = plan();
   {
-    const auto rounds = PlannedRounds::begin(registry_, made, {}).value();
+    const auto rounds = begin(made).value();
     rounds->next(operation_);
     operation_.ranges.clear();
-    EXPECT_EQ(registry_.try_remove(id_).status().code(), Code::kExhausted) << "they hold it between rounds too";
+    EXPECT_EQ(registry_.try_remove(id_).status().code(), Code::kExhausted) << "also between rounds";
     EXPECT_EQ(registry_.remove(id_, Deadline(TimePoint{})).status().code(), Code::kTimeout);
+    operation_.uses.clear();
   }
   EXPECT_TRUE(registry_.try_remove(id_)->has_value());
-  EXPECT_EQ(PlannedRounds::begin(registry_, made, {}).status().code(), Code::kNotFound);
+  EXPECT_EQ(begin(made).status().code(), Code::kNotFound);
 }
 
 }  // namespace
