@@ -40,6 +40,8 @@ class SegmentCopier {
   /// True when every byte of that ticket is in place, visible to the host and to kernels launched later. Tickets finish in the
   /// order of submission.
   virtual Result<bool> query(CopyTicket ticket) = 0;
+  /// True when every byte of that ticket is in place, whether or not earlier tickets are done, as far as the copier can tell.
+  virtual Result<bool> query_alone(CopyTicket ticket) { return query(ticket); }
 };
 
 }  // namespace tcpx

@@ -17,6 +17,9 @@ namespace tcpx {
 namespace {
 
 constexpr size_t kInFlight = 64;
+/// Longest copy that does not queue behind longer ones; NVLink moves so much in 12 us.
+constexpr uint64_t kUrgentBytes = 4u << 20;
+static_assert(kUrgentBytes >= ResidentCopier::kMostBytes);
 /// Warps that a long submit is spread over, and least bytes for each.
 constexpr uint64_t kManyPieces = 2048;
 constexpr uint64_t kLeastPieceBytes = 4096;
@@ -109,6 +112,18 @@ class CudaSegmentCopier final : public SegmentCopier {
     });
   }
 
+  // What has a stream of its own, or a kernel that is running, does not end in the order of submission.
+  Result<bool> query_alone(CopyTicket ticket) override {
+    const Result<bool> in_order = query(ticket);
+    if (!in_order.is_ok() || *in_order) return in_order;
+    Work& work = works_[static_cast<uint64_t>(ticket) % kInFlight];
+    if (work.way == Way::kStream && work.stream != kUrgent) return false;
+    const Result<bool> done = is_done(&work);
+    if (!done.is_ok()) return fail(done.status());
+    if (*done) work.way = Way::kNothing;
+    return *done;
+  }
+
  private:
   enum class Way { kNothing, kStream, kResident };
   /// The work of a slot's ticket.
@@ -145,7 +160,7 @@ class CudaSegmentCopier final : public SegmentCopier {
 
   Status start_copy(const CopySegment& segment, Work* work) {
     // Short ones do not queue behind long ones.
-    const size_t stream = segment.bytes <= ResidentCopier::kMostBytes ? kUrgent : 0;
+    const size_t stream = segment.bytes <= kUrgentBytes ? kUrgent : 0;
     const cudaError_t error =
         cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, streams_[stream].stream().get());
     TCPX_RETURN_IF_ERROR(cuda_status(error, "start copy of a segment"));

@@ -178,6 +178,7 @@ Status PullLane::submit(Pull& pull) {
     const auto ticket = parts_.gpu_copier.submit(pull.segments);
     if (!ticket.is_ok()) return ticket.status().code() == Code::kExhausted ? Status::ok() : ticket.status();
     pull.ticket = *ticket;
+    ++pull.submits;
     pull.segments.clear();
   }
   return Status::ok();
@@ -187,7 +188,9 @@ Status PullLane::submit(Pull& pull) {
 Result<bool> PullLane::step_on_gpu(Pull& pull) {
   TCPX_RETURN_IF_ERROR(submit(pull));
   if (!pull.ticket) return false;
-  TCPX_ASSIGN_OR_RETURN(const bool copied, parts_.gpu_copier.query(*pull.ticket));
+  SegmentCopier& copier = parts_.gpu_copier;
+  // A short one does not wait for long ones that were begun before it.
+  TCPX_ASSIGN_OR_RETURN(const bool copied, pull.submits == 1 ? copier.query_alone(*pull.ticket) : copier.query(*pull.ticket));
   if (!copied) return false;
   if (!pull.all_submitted() && !status_.is_ok()) return status_;
   return pull.all_submitted();

@@ -121,6 +121,7 @@ class PullLane final : public Lane {
     Place place;                        // of the next segment
     std::vector<CopySegment> segments;  // found last; on_gpu: and not given to the copier yet
     std::optional<CopyTicket> ticket;   // on_gpu: of the last ones given to it
+    uint32_t submits = 0;               // on_gpu: until now
     std::shared_ptr<HostCopy> copy;     // not on_gpu
     bool begun() const { return ticket || copy != nullptr; }
     bool all_submitted() const { return segments.empty() && place.range == job->ranges.size(); }

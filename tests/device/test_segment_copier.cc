@@ -95,6 +95,25 @@ class CopierTest : public ::testing::TestWithParam<bool> {
   std::unique_ptr<CopyLane> lane_;
 };
 
+TEST_P(CopierTest, AShortCopyIsSeenToEndBeforeALongOne) {
+  constexpr size_t kLong = 256u << 20, kShort = 4096;
+  const MemoryBuffer from = must(memory_->allocate_mapped(0, kLong)), to = must(memory_->allocate_device(0, kLong));
+  const Side source = make(Place::kMapped, 3, kShort);
+  Side target = make(Place::kDevice, 0, kShort);
+  const CopySegment brief = segment(target, 0, source, 0, kShort);
+  for (int i = 0; i < 3; ++i) run({brief});  // what is there for short ones has begun
+  const CopyTicket long_one = must(copier_->submit(std::vector<CopySegment>{{to.device(), from.device(), kLong}}));
+  const CopyTicket short_one = must(copier_->submit(std::vector<CopySegment>{brief}));
+  while (!must(copier_->query_alone(short_one))) {
+  }
+  EXPECT_NE(must(copier_->query(long_one)), memory_->has_gpu()) << "some milliseconds over PCIe";
+  EXPECT_TRUE(must(copier_->query_alone(short_one))) << "still";
+  ASSERT_NO_FATAL_FAILURE(wait(short_one));
+  EXPECT_TRUE(must(copier_->query(long_one)));
+  target.expected = source.expected;
+  check(target);
+}
+
 TEST_P(CopierTest, RefusesTooManySegmentsAndUnknownTickets) {
   EXPECT_EQ(copier_->query(CopyTicket{0}).status().code(), Code::kInvalidArgument);
   const std::vector<CopySegment> many(kMaxCopySegments + 1);
