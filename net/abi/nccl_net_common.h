@@ -39,7 +39,7 @@ inline constexpr int kNcclNetDeviceHost = 0;
 inline constexpr int kNcclNetDeviceUnpack = 1;
 inline constexpr int kNcclNetDeviceUnpackVersion = 7;
 
-/// ncclNetDeviceHandle_v7_t, unchanged in v8: the plugin fills it in accept through the caller's memory.
+/// ncclNetDeviceHandle_v7_t, unchanged up to v11: the plugin fills it in accept through the caller's memory.
 struct NetDeviceHandle {
   int32_t net_device_type;
   int32_t net_device_version;
@@ -50,25 +50,35 @@ struct NetDeviceHandle {
 static_assert(sizeof(NetDeviceHandle) == 32 && offsetof(NetDeviceHandle, handle) == 8 && offsetof(NetDeviceHandle, size) == 16 &&
               offsetof(NetDeviceHandle, needs_proxy_progress) == 24);
 
-/// ncclNet_v7_t, ncclNet_v8_t: the functions of a plugin. The versions differ in their properties and in the size that reg_mr takes.
-template <int kAbiVersion, class PropertiesOfVersion, class RegisterSize>
+/// The calls of a table that later versions changed, as they are in 7 and 8.
+struct NetCalls_v7 {
+  using Init = int(NcclLogger logger);
+  using Listen = int(int dev, void* handle, void** listen_comm);
+  using Connect = int(int dev, void* handle, void** send_comm, NetDeviceHandle** send_dev_comm);
+  using Send = int(void* send_comm, void* data, int size, int tag, void* mhandle, void** request);
+  using Receive = int(void* recv_comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request);
+};
+
+/// ncclNet_v7_t and ncclNet_v8_t, and the first 19 entries of later versions: the functions of a plugin. The versions differ in
+/// their properties, in the size that reg_mr takes, and in `Calls`.
+template <int kAbiVersion, class PropertiesOfVersion, class RegisterSize, class Calls = NetCalls_v7>
 struct NetTable {
   using Properties = PropertiesOfVersion;
   using RegisterBytes = RegisterSize;
   static constexpr int kVersion = kAbiVersion;
 
   const char* name;
-  int (*init)(NcclLogger logger);
+  typename Calls::Init* init;
   int (*devices)(int* count);
   int (*get_properties)(int dev, Properties* properties);
-  int (*listen)(int dev, void* handle, void** listen_comm);
-  int (*connect)(int dev, void* handle, void** send_comm, NetDeviceHandle** send_dev_comm);
+  typename Calls::Listen* listen;
+  typename Calls::Connect* connect;
   int (*accept)(void* listen_comm, void** recv_comm, NetDeviceHandle** recv_dev_comm);
   int (*reg_mr)(void* comm, void* data, RegisterBytes size, int type, void** mhandle);
   int (*reg_mr_dma_buf)(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle);
   int (*dereg_mr)(void* comm, void* mhandle);
-  int (*isend)(void* send_comm, void* data, int size, int tag, void* mhandle, void** request);
-  int (*irecv)(void* recv_comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request);
+  typename Calls::Send* isend;
+  typename Calls::Receive* irecv;
   int (*iflush)(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request);
   int (*test)(void* request, int* done, int* sizes);
   int (*close_send)(void* send_comm);

@@ -97,6 +97,21 @@ Result<void*> register_list(void* comm, std::shared_ptr<const RangeList> list) {
   return static_cast<void*>(known->register_list(std::move(list)));
 }
 
+int reg_mr(void* comm_pointer, void* data, size_t size, int type, void** mhandle) {
+  return guarded("regMr", [&] {
+    SoftComm* comm = comm_cast(comm_pointer);
+    if (comm == nullptr || mhandle == nullptr) return to_result(refused("regMr", "NULL argument or not a comm"));
+    if (size > PTRDIFF_MAX) return to_result(refused("regMr", concat("size ", static_cast<ptrdiff_t>(size))));
+    if (type != abi::kNcclPtrHost && type != abi::kNcclPtrCuda) {
+      return to_result(refused("regMr", concat("memory type ", type, ", known are 1 (host) and 2 (CUDA)")));
+    }
+    auto region = comm->register_region(data, size, static_cast<MemoryType>(type));
+    if (!region.is_ok()) return to_result_logged(region.status());
+    *mhandle = *region;
+    return static_cast<int>(abi::kNcclSuccess);
+  });
+}
+
 namespace {
 
 int soft_init(abi::NcclLogger) {
@@ -176,19 +191,9 @@ int soft_accept(void* listen_comm, void** recv_comm, abi::NetDeviceHandle** recv
   });
 }
 
-int soft_reg_mr(void* comm_pointer, void* data, int size, int type, void** mhandle) {
-  return guarded("regMr", [&] {
-    SoftComm* comm = comm_cast(comm_pointer);
-    if (comm == nullptr || mhandle == nullptr) return to_result(refused("regMr", "NULL argument or not a comm"));
-    if (size < 0) return to_result(refused("regMr", concat("size ", size)));
-    if (type != abi::kNcclPtrHost && type != abi::kNcclPtrCuda) {
-      return to_result(refused("regMr", concat("memory type ", type, ", known are 1 (host) and 2 (CUDA)")));
-    }
-    auto region = comm->register_region(data, static_cast<uint64_t>(size), static_cast<MemoryType>(type));
-    if (!region.is_ok()) return to_result_logged(region.status());
-    *mhandle = *region;
-    return static_cast<int>(abi::kNcclSuccess);
-  });
+// A negative size becomes one beyond all memory.
+int soft_reg_mr(void* comm, void* data, int size, int type, void** mhandle) {
+  return reg_mr(comm, data, static_cast<size_t>(size), type, mhandle);
 }
 
 int soft_dereg_mr(void* comm_pointer, void* mhandle) {

@@ -1,6 +1,7 @@
 // Public face of the software plugin: one version 7 table.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,9 @@ namespace tcpx::soft {
 
 /// Static storage. The same functions stand behind the symbol ncclNetPlugin_v7 of libnccl-net-tcpx-soft.so.
 const abi::NetTable_v7& net_table();
+
+/// As in the table, for memory of any size.
+int reg_mr(void* comm, void* data, size_t size, int type, void** mhandle);
 
 inline constexpr char kPluginName[] = "tcpx-soft";
 

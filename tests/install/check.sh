@@ -150,8 +150,9 @@ case $step in
     if grep -v -E '^(tcpx_[a-z0-9_]+ |tcpx::(Endpoint::|LatencyHistogram::quantile\(|uccl::))' "$folder/exported"; then
       fail "libtcpx.so exports more than its own"
     fi
-    exported() { "$NM" -D --defined-only --format=posix "$lib/$1" | cut -d ' ' -f 1 | xargs; }
-    [[ $(exported libnccl-net-tcpx-soft.so) == ncclNetPlugin_v7 ]] || fail "the plugin exports $(exported libnccl-net-tcpx-soft.so)"
+    exported() { "$NM" -D --defined-only --format=posix "$lib/$1" | cut -d ' ' -f 1 | LC_ALL=C sort | xargs; }
+    [[ $(exported libnccl-net-tcpx-soft.so) == "ncclNetPlugin_v10 ncclNetPlugin_v11 ncclNetPlugin_v7 ncclNetPlugin_v9" ]] ||
+      fail "the plugin exports $(exported libnccl-net-tcpx-soft.so)"
     [[ $(exported nixl/libplugin_TCPX.so) == "nixl_plugin_fini nixl_plugin_init" ]] ||
       fail "the back-end exports $(exported nixl/libplugin_TCPX.so)"
     ;;

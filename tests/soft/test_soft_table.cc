@@ -1,4 +1,4 @@
-// Bytes of every size through the raw version 7 table, and calls that it must refuse.
+// Bytes of every size through the raw tables of all versions, and calls that they must refuse.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@ namespace tcpx::testing {
 namespace {
 
 using SoftTable = SoftConformanceFixture;
-INSTANTIATE_TEST_SUITE_P(Plugin, SoftTable, ::testing::Values("linked", "file"), name_of_table);
+INSTANTIATE_TEST_SUITE_P(Plugin, SoftTable, ::testing::Values("linked", "file", "v9", "v10", "v11"), name_of_table);
 
 TEST_P(SoftTable, BytesArriveForManySizesAndBothMemoryTypes) {
   TablePair pair(*table_);

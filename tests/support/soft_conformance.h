@@ -1,11 +1,15 @@
-// For the cases of the raw version 7 table: the one that is linked in, or that of the library opened as a file.
+// For the cases of the raw version 7 table: the one that is linked in, that of the library opened as a file, or one over a
+// newer table of that file.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <cstdarg>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
+#include "base/log.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/table_harness.h"
 #include "tests/support/units.h"
@@ -16,6 +20,17 @@ namespace tcpx::testing {
 // Small enough for a test to exhaust it.
 inline const int kPoolSizeIsSet = ::setenv("UCCL_TCPX_SOFT_POOL_BYTES", "16777216", 1);
 
+/// Puts the warnings of the library that is opened as a file into the log of the test case.
+inline void log_of_file(int level, unsigned long, const char*, int, const char* format, ...) {
+  if (level != abi::kNcclLogWarn) return;
+  char line[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  log(LogLevel::kWarning, line);
+}
+
 inline std::string name_of_table(const ::testing::TestParamInfo<const char*>& info) {
   return info.param;
 }
@@ -24,12 +39,12 @@ class SoftConformanceFixture : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     ASSERT_EQ(kPoolSizeIsSet, 0);
-    table_ = std::string(GetParam()) == "linked" ? linked_table() : file_table();
+    const std::string which = GetParam();
+    table_ = which == "linked" ? linked_table() : which == "file" ? file_table() : file_table_over(std::stoi(which.substr(1)));
     ASSERT_NE(table_, nullptr);
-    ASSERT_EQ(table_->init(&quiet_logger), abi::kNcclSuccess);
+    ASSERT_EQ(table_->init(&log_of_file), abi::kNcclSuccess);
     allow_log("tcpx-soft");  // many of these tests provoke refusals
   }
-  static void quiet_logger(int, unsigned long, const char*, int, const char*, ...) {}
 
   /// Sends `bytes` of pattern `seed` and checks what arrives after gathering it.
   void roundtrip(TablePair& pair, MemoryType type, size_t bytes, uint64_t seed) {

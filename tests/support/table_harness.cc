@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "base/text.h"
 #include "measure/pattern.h"
 #include "net/soft/soft_table.h"
 
@@ -18,13 +19,17 @@ const abi::NetTable_v7* linked_table() {
   return &soft::net_table();
 }
 
-const abi::NetTable_v7* file_table() {
+void* file_symbol(int version) {
   static void* const library = ::dlopen(TCPX_SOFT_PLUGIN_PATH, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     ADD_FAILURE() << ::dlerror();
     return nullptr;
   }
-  return static_cast<const abi::NetTable_v7*>(::dlsym(library, abi::kNetPluginV7Symbol));
+  return ::dlsym(library, concat("ncclNetPlugin_v", version).c_str());
+}
+
+const abi::NetTable_v7* file_table() {
+  return static_cast<const abi::NetTable_v7*>(file_symbol(7));
 }
 
 TestMemory::TestMemory(MemoryType type, size_t bytes)

@@ -26,6 +26,10 @@ MemoryOps& machine_memory();
 const abi::NetTable_v7* linked_table();
 /// The table of the software plugin opened as a file (path given at build time).
 const abi::NetTable_v7* file_table();
+/// ncclNetPlugin_v<version> of that file, nullptr when it has none.
+void* file_symbol(int version);
+/// The table of that file of version 9, 10 or 11, called as NCCL calls it; what callers see is a version 7 table.
+const abi::NetTable_v7* file_table_over(int version);
 
 /// Memory of either type with a copy of it for the host.
 class TestMemory {
