@@ -16,6 +16,7 @@
 #include "base/socket_io.h"
 #include "base/spin_time.h"
 #include "base/text.h"
+#include "tcpx/types.h"
 
 namespace tcpx {
 namespace {
@@ -46,17 +47,17 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
 }  // namespace
 
 HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang,
-                   std::shared_ptr<const ByteSumKey> key)
+                   std::shared_ptr<const ByteSumKey> key, size_t slice_bytes)
     : process_(process), pages_(std::move(pages)), may_hang_(may_hang), key_(std::move(key)) {
-  size_t bytes = HostCopier::kSliceBytes;  // bytes in the last slice; full at first, so that the first segment begins a slice
+  size_t bytes = slice_bytes;  // bytes in the last slice; full at first, so that the first segment begins a slice
   for (const CopySegment& segment : segments) {
     for (size_t at = 0; at < segment.bytes;) {
-      if (bytes >= HostCopier::kSliceBytes || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
+      if (bytes >= slice_bytes || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
         slices_.push_back(pieces_.size());
         if (key_ != nullptr) places_.push_back(bytes_);
         bytes = 0;
       }
-      const size_t part = std::min(segment.bytes - at, HostCopier::kSliceBytes - bytes);
+      const size_t part = std::min(segment.bytes - at, slice_bytes - bytes);
       pieces_.push_back({key_ != nullptr ? nullptr : segment.to + at, segment.from + at, part});
       at += part;
       bytes += part;
@@ -230,15 +231,26 @@ std::shared_ptr<const Pagemap> HostCopier::own_pages() {
   return crew_->own_pages;
 }
 
+// A slice for each thread, so that none is idle while others have much of a short copy.
+size_t HostCopier::slice_bytes_of(std::span<const CopySegment> segments) const {
+  size_t bytes = 0;
+  for (const CopySegment& segment : segments) bytes += segment.bytes;
+  const size_t each = bytes / crew_->wanted + 1;
+  return std::clamp((each + kPageBytes - 1) / kPageBytes * kPageBytes, kLeastSliceBytes, kSliceBytes);
+}
+
 std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments,
                                             std::shared_ptr<const Pagemap> pages, MayHang may_hang) {
   if (process == kThisProcess || process == ::getpid()) pages = own_pages();
-  return begin(std::shared_ptr<HostCopy>(new HostCopy(process, segments, std::move(pages), may_hang, nullptr)), segments);
+  return begin(std::shared_ptr<HostCopy>(
+                   new HostCopy(process, segments, std::move(pages), may_hang, nullptr, slice_bytes_of(segments))),
+               segments);
 }
 
 std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
   return begin(std::shared_ptr<HostCopy>(
-                   new HostCopy(kThisProcess, segments, own_pages(), MayHang::kSources, std::move(key))),
+                   new HostCopy(kThisProcess, segments, own_pages(), MayHang::kSources, std::move(key),
+                                slice_bytes_of(segments))),
                segments);
 }
 

@@ -59,7 +59,7 @@ class HostCopy {
   static constexpr uint32_t kStopped = uint32_t{1} << 31, kAbandoned = uint32_t{1} << 30;
 
   HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang,
-           std::shared_ptr<const ByteSumKey> key);
+           std::shared_ptr<const ByteSumKey> key, size_t slice_bytes);
   bool stopped() const { return (writers_.load(std::memory_order_relaxed) & kStopped) != 0; }
   bool copy_next(std::vector<std::byte>* apart);
   int copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart);
@@ -86,8 +86,8 @@ class HostCopy {
 /// Any thread.
 class HostCopier {
  public:
-  /// Bytes of a slice, the unit of work of a thread.
-  static constexpr size_t kSliceBytes = 512 * 1024;
+  /// Most and least bytes of a slice, the unit of work of a thread, as far as there is more than one of them.
+  static constexpr size_t kSliceBytes = 512 * 1024, kLeastSliceBytes = 128 * 1024;
   /// `start` copies up to this many bytes itself if all of the memory is present, because waking a thread takes longer.
   static constexpr size_t kAtOnceBytes = 128 * 1024;
   /// A thread that takes longer than this for a slice is replaced.
@@ -121,6 +121,7 @@ class HostCopier {
   struct Crew;
   struct Worker;
   static void run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker);
+  size_t slice_bytes_of(std::span<const CopySegment> segments) const;
   std::shared_ptr<const Pagemap> own_pages();
   std::shared_ptr<HostCopy> begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments);
 
