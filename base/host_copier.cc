@@ -26,7 +26,7 @@ constexpr size_t kSegmentsOfCall = 64;
 // Time that the destructor of a copier waits for its threads.
 constexpr Duration kPatience = std::chrono::seconds(1);
 // So few threads are of a machine with few cores, on which others want the core of one that polls.
-constexpr size_t kFewThreads = 2;
+constexpr size_t kFewThreads = 5;
 
 // Copies memory of a process into this one. @return errno; 0: everything has been copied
 int read_memory(pid_t process, std::span<const CopySegment> segments) {
