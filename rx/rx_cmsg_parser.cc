@@ -73,9 +73,14 @@ class Walk {
     }
     if (placed_bytes_ < input_.received_bytes) {
       const bool none = out_.tokens.empty() && out_.linear_bytes == 0;
-      fail(none ? CmsgError::kNoRecord : CmsgError::kSizeMismatch, control.size());
+      if (none && input_.takes_linear && out_.error == CmsgError::kNone) {
+        out_.linear_bytes = input_.received_bytes;
+        place(out_.linear, 0, input_.received_bytes, control.size());
+      } else {
+        fail(none ? CmsgError::kNoRecord : CmsgError::kSizeMismatch, control.size());
+      }
     }
-    if (out_.error != CmsgError::kNone) out_.fragments.clear();
+    if (out_.error != CmsgError::kNone) out_.fragments.clear(), out_.linear.clear();
     return std::move(out_);
   }
 
@@ -109,8 +114,10 @@ class Walk {
       } else if (payload.size() < sizeof(Record)) {
         fail(CmsgError::kShortRecord, at);
       } else if (header.cmsg_type == Record::kLinearType) {
-        out_.linear_bytes += load<Record>(payload).frag_size;
-        fail(CmsgError::kLinear, at);
+        const uint32_t size = load<Record>(payload).frag_size;
+        if (!input_.takes_linear) fail(CmsgError::kLinear, at);
+        place(out_.linear, out_.linear_bytes, size, at);
+        out_.linear_bytes += size;
       } else {
         fragment(load<Record>(payload), at);
       }
@@ -121,20 +128,24 @@ class Walk {
   void fragment(const Record& record, size_t at) {
     if (out_.tokens.empty()) out_.dmabuf_id = dmabuf_of(record);
     out_.tokens.push_back(record.frag_token);
+    if (record.frag_size != 0 && dmabuf_of(record) != out_.dmabuf_id) fail(CmsgError::kMixedDmabufs, at);
+    place(out_.fragments, record.frag_offset, record.frag_size, at);
+  }
+
+  /// Appends the next `size` bytes of the read to `list`.
+  void place(std::vector<Fragment>& list, uint64_t src_off, uint64_t size, size_t at) {
     if (out_.error != CmsgError::kNone) return;
-    const uint64_t pool_off = record.frag_offset;
-    const uint64_t unplaced_bytes = input_.received_bytes - placed_bytes_;
-    if (record.frag_size == 0) {
+    if (size == 0) {
       fail(CmsgError::kZeroLength, at);
-    } else if (dmabuf_of(record) != out_.dmabuf_id) {
-      fail(CmsgError::kMixedDmabufs, at);
-    } else if (pool_off > kMaxPoolBytes || record.frag_size > kMaxPoolBytes - pool_off || record.frag_size > unplaced_bytes) {
+    } else if (src_off >= kMaxPoolBytes || size > kMaxPoolBytes - src_off || size > input_.received_bytes - placed_bytes_) {
       fail(CmsgError::kOverflow, at);
-    } else if (out_.fragments.size() == kMaxFragments) {
+    } else if (size > std::numeric_limits<uint32_t>::max()) {  // of a read without a record
+      fail(CmsgError::kOverflow, at);
+    } else if (list.size() == kMaxFragments) {
       fail(CmsgError::kTooMany, at);
     } else {
-      out_.fragments.push_back({static_cast<uint32_t>(pool_off), record.frag_size, input_.dst_off + placed_bytes_});
-      placed_bytes_ += record.frag_size;
+      list.push_back({static_cast<uint32_t>(src_off), static_cast<uint32_t>(size), input_.dst_off + placed_bytes_});
+      placed_bytes_ += size;
     }
   }
 

@@ -1,8 +1,8 @@
 // Any control bytes: what the parser accepts tiles the received bytes, what it refuses leaves nothing but tokens, and the tokens
 // are those that the C library's own walk finds.
 //
-// Input: u8 flags (1 Google dialect, 2 truncated, 4 long received_bytes), received_bytes (u16, or u64 with flag 4), u64 dst_off,
-// then the control bytes.
+// Input: u8 flags (1 Google dialect, 2 truncated, 4 long received_bytes, 8 takes linear bytes), received_bytes (u16, or u64 with
+// flag 4), u64 dst_off, then the control bytes.
 #include <sys/socket.h>
 
 #include <vector>
@@ -49,17 +49,23 @@ void check(const CmsgInput& input, const ParsedCmsg& parsed) {
     return;
   }
   FUZZ_REQUIRE(!input.control_truncated);
-  FUZZ_REQUIRE(parsed.linear_bytes == 0);
+  FUZZ_REQUIRE(input.takes_linear || parsed.linear_bytes == 0);
   FUZZ_REQUIRE(parsed.fragments.size() == parsed.tokens.size());
-  FUZZ_REQUIRE(parsed.fragments.size() <= tcpx::kMaxFragments);
-  uint64_t at = input.dst_off;
-  for (const Fragment& f : parsed.fragments) {
+  uint64_t at = input.dst_off, linear_at = 0;
+  auto fragment = parsed.fragments.begin(), linear = parsed.linear.begin();
+  while (fragment != parsed.fragments.end() || linear != parsed.linear.end()) {
+    const bool is_linear = linear != parsed.linear.end() && linear->dst_off == at;
+    FUZZ_REQUIRE(is_linear || fragment != parsed.fragments.end());
+    const Fragment& f = is_linear ? *linear++ : *fragment++;
     FUZZ_REQUIRE(f.len > 0);
     FUZZ_REQUIRE(uint64_t{f.src_off} + f.len <= kFourGiB);
     FUZZ_REQUIRE(f.dst_off == at);
+    if (is_linear) FUZZ_REQUIRE(f.src_off == linear_at);
+    if (is_linear) linear_at += f.len;
     at += f.len;
     FUZZ_REQUIRE(at > f.dst_off);
   }
+  FUZZ_REQUIRE(parsed.fragments.size() <= tcpx::kMaxFragments && linear_at == parsed.linear_bytes);
   FUZZ_REQUIRE(at - input.dst_off == input.received_bytes);
 }
 
@@ -71,6 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CmsgInput input;
   input.dialect = (flags & 1) != 0 ? CmsgDialect::kGoogle : CmsgDialect::kLinux;
   input.control_truncated = (flags & 2) != 0;
+  input.takes_linear = (flags & 8) != 0;
   input.received_bytes = (flags & 4) != 0 ? in.take<uint64_t>() : in.take<uint16_t>();
   input.dst_off = in.take<uint64_t>();
   // An allocation of exactly this size: the address checker sees a byte read too far.

@@ -102,6 +102,44 @@ TEST_P(RxCmsgParser, Trap23_LinearBytesAreATypedErrorNotAnExit) {
   EXPECT_EQ(parsed.linear_bytes, 70u);
 }
 
+TEST_P(RxCmsgParser, ACallerWithHostMemoryIsToldWhatLiesThere) {
+  cmsgs_.linear(66);
+  cmsgs_.device(4096, 100, 1);
+  cmsgs_.linear(4);
+  const GuardedBytes control(cmsgs_.bytes());
+  CmsgInput input{control.get(), false, 170, 1000, GetParam(), true};
+  ParsedCmsg parsed = parse_rx_cmsg(input);
+  ASSERT_EQ(name_of(parsed.error), name_of(CmsgError::kNone));
+  EXPECT_EQ(parsed.fragments, (std::vector<Fragment>{{4096, 100, 1066}}));
+  EXPECT_EQ(parsed.linear, (std::vector<Fragment>{{0, 66, 1000}, {66, 4, 1166}}));
+  EXPECT_EQ(parsed.linear_bytes, 70u);
+
+  for (const uint64_t received : {169, 171}) {
+    input.received_bytes = received;
+    parsed = parse_rx_cmsg(input);
+    EXPECT_EQ(name_of(parsed.error), name_of(received == 169 ? CmsgError::kOverflow : CmsgError::kSizeMismatch));
+    EXPECT_TRUE(parsed.fragments.empty() && parsed.linear.empty());
+    EXPECT_EQ(parsed.tokens, std::vector<uint32_t>{1});
+  }
+}
+
+TEST_P(RxCmsgParser, WithoutARecordAllLiesInHostMemoryUnlessRecordsWereLost) {
+  CmsgInput input{.received_bytes = 500, .dst_off = 7, .dialect = GetParam(), .takes_linear = true};
+  EXPECT_EQ(parse_rx_cmsg(input).linear, (std::vector<Fragment>{{0, 500, 7}}));
+  EXPECT_EQ(parse_rx_cmsg(input).linear_bytes, 500u);
+  input.control_truncated = true;
+  EXPECT_EQ(name_of(parse_rx_cmsg(input).error), name_of(CmsgError::kTruncated));
+  input.control_truncated = false;
+  input.received_bytes = kFourGiB - 1;
+  EXPECT_EQ(parse_rx_cmsg(input).linear, (std::vector<Fragment>{{0, 0xFFFFFFFF, 7}}));
+  input.received_bytes = kFourGiB;  // no fragment is so long
+  EXPECT_EQ(name_of(parse_rx_cmsg(input).error), name_of(CmsgError::kOverflow));
+  EXPECT_TRUE(parse_rx_cmsg(input).linear.empty());
+  input = {.dialect = GetParam(), .takes_linear = true};
+  EXPECT_EQ(name_of(parse_rx_cmsg(input).error), name_of(CmsgError::kNone));
+  EXPECT_TRUE(parse_rx_cmsg(input).linear.empty());
+}
+
 TEST_P(RxCmsgParser, LinearBytesBeyond32BitsAreCounted) {
   cmsgs_.linear(0xFFFFFFFF);
   cmsgs_.linear(0xFFFFFFFF);
