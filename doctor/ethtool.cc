@@ -2,7 +2,6 @@
 // family of generic netlink, which alone tells it.
 #include <linux/ethtool.h>
 #include <linux/ethtool_netlink.h>
-#include <linux/genetlink.h>
 #include <linux/netlink.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -87,30 +86,13 @@ class Ethtool {
   UniqueFd socket_;
 };
 
-/// Attributes of the answer. None when there is none.
-Bytes ask_generic(uint16_t family, uint8_t command, const Bytes& attributes) {
-  Bytes question = bytes_of(genlmsghdr{.cmd = command, .version = 1, .reserved = 0});
-  question.insert(question.end(), attributes.begin(), attributes.end());
-  const Result<Bytes> answer = ask_netlink(NETLINK_GENERIC, family, question);
-  if (!answer.is_ok() || answer->size() < sizeof(genlmsghdr)) return {};
-  return Bytes(answer->begin() + sizeof(genlmsghdr), answer->end());
-}
-
-/// With the zero at its end that the kernel wants.
-Bytes name_attribute(uint16_t type, const std::string& name) {
-  Bytes out;
-  append_attribute(out, type, std::as_bytes(std::span(name.c_str(), name.size() + 1)));
-  return out;
-}
-
 std::optional<bool> ask_data_split(const std::string& interface) {
-  const Bytes control = ask_generic(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, name_attribute(CTRL_ATTR_FAMILY_NAME, ETHTOOL_GENL_NAME));
-  const auto id = netlink_attribute(control, CTRL_ATTR_FAMILY_ID);
-  const auto family = id ? value_of<uint16_t>(*id) : std::nullopt;
-  if (!family) return std::nullopt;
+  auto family = GenericFamily::open(ETHTOOL_GENL_NAME);
+  if (!family.is_ok()) return std::nullopt;
   Bytes question;
-  append_attribute(question, ETHTOOL_A_RINGS_HEADER | NLA_F_NESTED, name_attribute(ETHTOOL_A_HEADER_DEV_NAME, interface));
-  return data_split_of(ask_generic(*family, ETHTOOL_MSG_RINGS_GET, question));
+  append_attribute(question, ETHTOOL_A_RINGS_HEADER | NLA_F_NESTED, text_attribute(ETHTOOL_A_HEADER_DEV_NAME, interface));
+  const auto answer = family->ask(ETHTOOL_MSG_RINGS_GET, question);
+  return answer.is_ok() ? data_split_of(*answer) : std::nullopt;
 }
 
 }  // namespace
