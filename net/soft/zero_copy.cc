@@ -19,6 +19,7 @@ void ZeroCopySends::over(uint32_t first, uint32_t last, bool copied) {
   const uint64_t end = begin + static_cast<uint32_t>(last - first) + 1;
   if (end > next_) return;  // not one of ours
   copied_ = copied ? copied_ + 1 : 0;
+  if (copied) ++all_copied_;
   if (begin != oldest_) {
     early_.emplace(begin, end);
     return;
@@ -33,6 +34,18 @@ bool allow_zero_copy(int fd) {
   return ::setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on) == 0;
 }
 
+void take_notification(msghdr& message, ZeroCopySends& sends) {
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
+    const bool is_error = (head->cmsg_level == IPPROTO_IP && head->cmsg_type == IP_RECVERR) ||
+                          (head->cmsg_level == IPPROTO_IPV6 && head->cmsg_type == IPV6_RECVERR);
+    sock_extended_err error;
+    if (!is_error || head->cmsg_len < CMSG_LEN(sizeof error)) continue;
+    std::memcpy(&error, CMSG_DATA(head), sizeof error);
+    if (error.ee_origin != SO_EE_ORIGIN_ZEROCOPY || error.ee_errno != 0) continue;
+    sends.over(error.ee_info, error.ee_data, (error.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0);
+  }
+}
+
 void read_notifications(int fd, ZeroCopySends& sends) {
   for (;;) {
     alignas(cmsghdr) std::array<std::byte, 256> room;
@@ -43,15 +56,7 @@ void read_notifications(int fd, ZeroCopySends& sends) {
       if (errno == EINTR) continue;
       return;
     }
-    for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
-      const bool is_error = (head->cmsg_level == IPPROTO_IP && head->cmsg_type == IP_RECVERR) ||
-                            (head->cmsg_level == IPPROTO_IPV6 && head->cmsg_type == IPV6_RECVERR);
-      sock_extended_err error;
-      if (!is_error || head->cmsg_len < CMSG_LEN(sizeof error)) continue;
-      std::memcpy(&error, CMSG_DATA(head), sizeof error);
-      if (error.ee_origin != SO_EE_ORIGIN_ZEROCOPY || error.ee_errno != 0) continue;
-      sends.over(error.ee_info, error.ee_data, (error.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0);
-    }
+    take_notification(message, sends);
   }
 }
 

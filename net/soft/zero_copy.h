@@ -8,6 +8,8 @@
 // cost more than a send without the flag, so a socket that has met only such answers for a while stops asking.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <map>
 
@@ -34,6 +36,8 @@ class ZeroCopySends {
   /// The kernel reads the memory of send `number`, and of all before it, no longer.
   bool is_over(uint64_t number) const { return number < oldest_; }
   bool all_over() const { return oldest_ == next_; }
+  /// Reports of sends that were copied after all.
+  uint64_t all_copied() const { return all_copied_; }
   bool is_worth_it() const { return copied_ < kInVain && refused_ < kInVain; }
   /// The reason when is_worth_it() is false.
   const char* trouble() const { return copied_ < kInVain ? "the kernel refuses zero copy" : "the kernel copies anyway"; }
@@ -43,10 +47,13 @@ class ZeroCopySends {
   uint64_t oldest_;                     // all before it are over
   std::map<uint64_t, uint64_t> early_;  // over, though an earlier one is not: first number to the one after the last
   uint32_t copied_ = 0, refused_ = 0;   // in a row
+  uint64_t all_copied_ = 0;
 };
 
 /// Lets sends on a TCP socket ask for it. False: this kernel cannot.
 bool allow_zero_copy(int fd);
+/// Takes what a message of the socket's error queue tells.
+void take_notification(msghdr& message, ZeroCopySends& sends);
 /// Reads the socket's error queue to its end.
 void read_notifications(int fd, ZeroCopySends& sends);
 /// True for an errno of a send without a copy that a send with one need not meet.

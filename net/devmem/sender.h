@@ -1,0 +1,48 @@
+// Sends from a dma-buf that is bound for sending (net/devmem/netdev.h): the NIC reads the bytes out of it, and no processor
+// copies them.
+//
+// So the memory must not change before the peer has acknowledged the bytes, because the NIC reads them again when they are
+// lost. The kernel tells by the socket's error queue, as with any other send without a copy (net/soft/zero_copy.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "net/devmem/socket_calls.h"
+#include "net/soft/zero_copy.h"
+#include "tcpx/status.h"
+
+namespace tcpx::devmem {
+
+/// One socket's sending side. One thread at a time.
+class DevmemSender {
+ public:
+  /// @param fd a non-blocking TCP socket on which nothing was sent without a copy before; must stay open as long as this
+  /// @param dmabuf_id of the binding; `dmabuf_bytes` is the size of that dma-buf
+  static Result<DevmemSender> create(SocketCalls& calls, int fd, uint32_t dmabuf_id, uint64_t dmabuf_bytes);
+
+  /// Sends bytes of the dma-buf from its offset `off` on. @return how many the socket took; 0: none for now
+  Result<size_t> try_send(uint64_t off, size_t bytes);
+  /// Reads what the kernel tells. Call when poll(2) tells POLLERR, and now and then.
+  Status read_completions();
+
+  /// Calls that took bytes, so far; the next one has this number.
+  uint64_t sends() const { return sends_; }
+  /// The memory of all sends before number `sends` may change.
+  bool are_over(uint64_t sends) const { return sends == 0 || zero_copy_.is_over(sends - 1); }
+  /// Sends that the kernel has copied after all, as far as it has told.
+  uint64_t copied() const { return zero_copy_.all_copied(); }
+
+ private:
+  DevmemSender(SocketCalls& calls, int fd, uint32_t dmabuf_id, uint64_t dmabuf_bytes)
+      : calls_(&calls), fd_(fd), dmabuf_id_(dmabuf_id), dmabuf_bytes_(dmabuf_bytes) {}
+
+  SocketCalls* calls_;
+  int fd_;
+  uint32_t dmabuf_id_;
+  uint64_t dmabuf_bytes_;
+  uint64_t sends_ = 0;
+  soft::ZeroCopySends zero_copy_;
+};
+
+}  // namespace tcpx::devmem
