@@ -1,0 +1,185 @@
+// Moves bytes from a dma-buf to a dma-buf through net/devmem, over NICs that can (tests/devmem/run_vm.sh):
+//
+//   devmem_transfer receive INTERFACE QUEUE ADDRESS PORT MIB
+//   devmem_transfer send INTERFACE ADDRESS PORT MIB
+//
+// The dma-bufs are host memory (/dev/udmabuf), so every byte can be compared with the pattern. Prints what has come how; exit code 1
+// when something went wrong or nothing came into device memory.
+#include <fcntl.h>
+#include <linux/udmabuf.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+#include "measure/pattern.h"
+#include "net/devmem/netdev.h"
+#include "net/devmem/receiver.h"
+#include "net/devmem/sender.h"
+
+namespace tcpx {
+namespace {
+
+using devmem::DevmemReceiver;
+using devmem::DevmemSender;
+using devmem::Netdev;
+using devmem::SocketCalls;
+
+constexpr size_t kMiB = 1 << 20;
+constexpr size_t kPoolBytes = 8 * kMiB;  // less than what is moved: pages have to be used again
+constexpr size_t kRoomBytes = 256 * 1024;
+constexpr uint64_t kSeed = 39;
+const Deadline kEnd = Deadline::after(std::chrono::seconds(90));
+
+/// Host memory as a dma-buf.
+class Dmabuf {
+ public:
+  static Result<Dmabuf> create(size_t bytes) {
+    Dmabuf made;
+    const UniqueFd memory(::memfd_create("devmem_transfer", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+    const UniqueFd maker(::open("/dev/udmabuf", O_RDWR | O_CLOEXEC));
+    if (!memory || !maker) return system_error("open /dev/udmabuf", errno);
+    udmabuf_create request{};
+    request.memfd = static_cast<uint32_t>(memory.get());
+    request.size = bytes;
+    if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0 || ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0)
+      return system_error("make memory for a dma-buf", errno);
+    made.fd_ = UniqueFd(::ioctl(maker.get(), UDMABUF_CREATE, &request));
+    if (!made.fd_) return system_error("make a dma-buf", errno);
+    void* const mapping = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+    if (mapping == MAP_FAILED) return system_error("map a dma-buf", errno);
+    made.bytes_ = {static_cast<std::byte*>(mapping), bytes};  // until the process ends
+    return made;
+  }
+
+  int fd() const { return fd_.get(); }
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  UniqueFd fd_;
+  std::span<std::byte> bytes_;
+};
+
+/// A socket that leaves by `interface` alone, to which the dma-buf is bound.
+Result<UniqueFd> connect_by(const std::string& interface, const SocketAddress& address) {
+  for (;;) {
+    TCPX_ASSIGN_OR_RETURN(UniqueFd fd, begin_connect(address, nullptr, interface));
+    TCPX_RETURN_IF_ERROR(wait_for(fd.get(), POLLOUT, kEnd));
+    const Status status = end_connect(fd.get(), address);
+    if (status.is_ok()) return fd;
+    if (kEnd.expired()) return status;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the receiver is not up yet
+  }
+}
+
+Status send(const std::string& interface, const SocketAddress& address, size_t bytes) {
+  TCPX_ASSIGN_OR_RETURN(const Dmabuf source, Dmabuf::create(bytes));
+  fill_pattern(source.bytes(), kSeed);
+  TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
+  TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
+  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_send(index, source.fd()));
+  TCPX_ASSIGN_OR_RETURN(const UniqueFd fd, connect_by(interface, address));
+  TCPX_ASSIGN_OR_RETURN(DevmemSender sender, DevmemSender::create(SocketCalls::real(), fd.get(), id, bytes));
+  for (size_t at = 0; at < bytes || !sender.are_over(sender.sends());) {
+    size_t sent = 0;
+    if (at < bytes) {
+      TCPX_ASSIGN_OR_RETURN(sent, sender.try_send(at, std::min<size_t>(bytes - at, 256 * 1024)));
+      at += sent;
+    }
+    // POLLERR, which is always waited for, tells of completions.
+    if (sent == 0) TCPX_RETURN_IF_ERROR(wait_for(fd.get(), at < bytes ? POLLOUT : 0, kEnd));
+    TCPX_RETURN_IF_ERROR(sender.read_completions());
+  }
+  std::printf("sent %zu bytes: %llu zero-copy sends, all over, %llu copied\n", bytes,
+              static_cast<unsigned long long>(sender.sends()), static_cast<unsigned long long>(sender.copied()));
+  return Status::ok();
+}
+
+Status receive(const std::string& interface, uint32_t queue, const SocketAddress& address, size_t bytes) {
+  TCPX_ASSIGN_OR_RETURN(const Dmabuf pool, Dmabuf::create(kPoolBytes));
+  TCPX_ASSIGN_OR_RETURN(const Dmabuf target, Dmabuf::create(bytes));
+  TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
+  TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
+  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&queue, 1), pool.fd()));
+  TCPX_ASSIGN_OR_RETURN(const auto queues, netdev.receive_queues(index));
+  for (const auto& each : queues) {
+    if (each.dmabuf_id.has_value() != (each.index == queue) || (each.dmabuf_id && each.dmabuf_id != id))
+      return Status(Code::kMismatch, "look at the queues", "what the kernel tells is not what was bound");
+  }
+  TCPX_ASSIGN_OR_RETURN(Netdev other, Netdev::open());
+  if (const Status twice = other.bind_receive(index, std::span(&queue, 1), pool.fd()).status(); twice.code() != Code::kExhausted)
+    return Status(Code::kMismatch, "bind a queue twice", twice.to_string());
+
+  TCPX_ASSIGN_OR_RETURN(const UniqueFd listener, listen_tcp(address, 1));
+  TCPX_RETURN_IF_ERROR(wait_for(listener.get(), POLLIN, kEnd));
+  const UniqueFd fd = accept_tcp(listener.get());
+  if (!fd) return system_error("accept", errno);
+  std::vector<std::byte> room(kRoomBytes);
+  DevmemReceiver receiver(SocketCalls::real(), fd.get(), id, kPoolBytes);
+  uint64_t at = 0;
+  size_t reads = 0, most_held = 0;
+  while (at < bytes) {
+    TCPX_ASSIGN_OR_RETURN(const auto arrival, receiver.receive(room, at));
+    if (!arrival) {
+      TCPX_RETURN_IF_ERROR(wait_for(fd.get(), POLLIN, kEnd));
+      continue;
+    }
+    if (arrival->bytes == 0 || arrival->bytes > bytes - at)
+      return Status(Code::kMismatch, "receive", concat(arrival->bytes, " bytes at ", at));
+    const auto gather = [&](std::span<const std::byte> from, const std::vector<Fragment>& fragments) {
+      for (const Fragment& fragment : fragments)
+        std::memcpy(target.bytes().data() + fragment.dst_off, from.data() + fragment.src_off, fragment.len);
+    };
+    gather(pool.bytes(), arrival->fragments);
+    gather(room, arrival->linear);
+    at += arrival->bytes;
+    ++reads;
+    most_held = std::max(most_held, receiver.held());
+    TCPX_RETURN_IF_ERROR(receiver.consumed(arrival->fragments.size()));
+  }
+  TCPX_RETURN_IF_ERROR(verify_pattern(target.bytes(), kSeed));
+  const auto& counts = receiver.counts();
+  std::printf(
+      "received %zu bytes, all right: %llu fragments with %llu bytes, %llu linear bytes, %zu reads, at most %zu tokens held\n",
+      bytes, static_cast<unsigned long long>(counts.fragments), static_cast<unsigned long long>(counts.pool_bytes),
+      static_cast<unsigned long long>(counts.linear_bytes), reads, most_held);
+  if (counts.pool_bytes == 0) return Status(Code::kMismatch, "receive", "nothing came into device memory");
+  return Status::ok();
+}
+
+Result<SocketAddress> address_of(const char* host, const char* port) {
+  TCPX_ASSIGN_OR_RETURN(const auto addresses, resolve(host, static_cast<uint16_t>(std::atoi(port))));
+  return addresses.front();
+}
+
+Status run(std::span<char*> words) {
+  const size_t bytes = std::strtoull(words.back(), nullptr, 10) * kMiB;
+  TCPX_ASSIGN_OR_RETURN(const SocketAddress address, address_of(words[words.size() - 3], words[words.size() - 2]));
+  if (words.size() == 6) return receive(words[1], static_cast<uint32_t>(std::atoi(words[2])), address, bytes);
+  return send(words[1], address, bytes);
+}
+
+}  // namespace
+}  // namespace tcpx
+
+int main(int argc, char** argv) {
+  const bool receives = argc == 7 && std::string(argv[1]) == "receive";
+  if (!receives && !(argc == 6 && std::string(argv[1]) == "send")) {
+    std::fprintf(stderr,
+                 "usage: devmem_transfer receive INTERFACE QUEUE ADDRESS PORT MIB\n"
+                 "       devmem_transfer send INTERFACE ADDRESS PORT MIB\n");
+    return 2;
+  }
+  const tcpx::Status status = tcpx::run({argv + 1, argv + argc});
+  if (!status.is_ok()) std::printf("%s: %s\n", argv[1], status.to_string().c_str());
+  return status.is_ok() ? 0 : 1;
+}
