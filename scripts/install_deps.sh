@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl] [--mooncake] [--torch] [--bare]
+usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl] [--mooncake] [--torch] [--vm] [--bare]
 
 Installs the missing packages with apt-get, as root or through sudo, after saying which. Does nothing when all is there.
 
@@ -18,6 +18,8 @@ Installs the missing packages with apt-get, as root or through sudo, after sayin
            also Mooncake's transfer engine, to measure beside: a Python wheel from PyPI, in build/mooncake/VERSION (70 MB to fetch;
            with an NVIDIA driver here the wheel that has CUDA, 120 MB)
   --torch  also PyTorch of the distribution (200 MB to fetch), for the tests that move its tensors
+  --vm     also a virtual machine for the tests of net/devmem, whose kernel has device-memory TCP: packages of Debian, unpacked into
+           build/devmem-vm (500 MB); as root, on x86-64
   --bare   also what scripts/run_bare.sh makes a bare system with: debootstrap
 USAGE
 }
@@ -36,6 +38,7 @@ with_nixl=false
 with_mooncake=false
 with_tests=false
 with_torch=false
+with_vm=false
 with_bare=false
 for argument in "$@"; do
   case $argument in
@@ -46,6 +49,7 @@ for argument in "$@"; do
     --nixl) with_nixl=true ;;
     --mooncake) with_mooncake=true ;;
     --torch) with_torch=true ;;
+    --vm) with_vm=true ;;
     --bare) with_bare=true ;;
     -h | --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
@@ -112,6 +116,40 @@ install_mooncake() {
     "$mooncake_folder/bin/python3" -m pip install -q --disable-pip-version-check numpy "$wheel==$mooncake_version" && has_mooncake
 }
 
+# A system for tests/devmem/run_vm.sh, in which nothing is installed, only unpacked: a kernel newer than this machine's, its headers with the
+# compiler they want, QEMU. apt-get keeps all its state in the same folder.
+vm_suite=trixie
+vm_packages=(base-files bash binutils busybox-static coreutils dash diffutils findutils grep libc-bin libc6-dev make mawk qemu-system-x86 sed
+  "linux-headers-amd64")
+vm_folder=$(dirname "$nixl_folder")/devmem-vm
+
+has_vm() { [[ -s $vm_folder/kernel ]]; }
+
+install_vm() {
+  local keyring=/usr/share/keyrings/debian-archive-keyring.gpg mirror kernel suite file
+  local archives=$vm_folder/var/cache/apt/archives status=$vm_folder/var/lib/dpkg/status
+  [[ $(id -u) -eq 0 && $(uname -m) == x86_64 ]] || { say "the virtual machine takes root and x86-64" >&2 && return 1; }
+  mirror=$(apt-get indextargets --format '$(SITE)' "Created-By: Packages" "Component: main" "Origin: Debian" 2>/dev/null | grep -v security | head -n 1)
+  [[ -n $mirror && -r $keyring ]] || { say "the virtual machine takes packages of Debian, and apt knows no source of them" >&2 && return 1; }
+  say "will unpack Debian $vm_suite with a kernel of its backports into $vm_folder"
+  rm -rf --one-file-system "$vm_folder"
+  mkdir -p "$archives/partial" "$vm_folder/var/lib/apt/lists/partial" "${status%/*}" "$vm_folder"/etc/apt/{apt.conf,preferences,sources.list,trusted.gpg}.d
+  : >"$status"
+  for suite in "$vm_suite" "$vm_suite-backports"; do echo "deb [signed-by=$keyring] $mirror $suite main"; done >"$vm_folder/etc/apt/sources.list"
+  local vm_apt=(apt-get -qq -o "Dir=$vm_folder" -o "Dir::State::status=$status" -o APT::Sandbox::User=root -o Acquire::Languages=none
+    -t "$vm_suite-backports")
+  "${vm_apt[@]}" update && "${vm_apt[@]}" install --yes --no-install-recommends --download-only "${vm_packages[@]}" || return 1
+  kernel=$(cd "$archives" && echo linux-headers-[0-9]*-amd64_*)
+  kernel=${kernel#linux-headers-} kernel=${kernel%%_*}
+  # Its modules, which are a package of their own lately, are not wanted.
+  (cd "$archives" && { "${vm_apt[@]}" download "linux-binary-$kernel" 2>/dev/null || "${vm_apt[@]}" download "linux-image-$kernel"; }) || return 1
+  dpkg-deb -x "$archives"/base-files_*.deb "$vm_folder" # the links from /bin and /lib into /usr
+  for file in "$archives"/*.deb; do dpkg-deb -x "$file" "$vm_folder" || return 1; done
+  rm -rf "$archives" "$vm_folder"/var/lib/apt "$vm_folder"/usr/share/{doc,man,locale}
+  ln -sf dash "$vm_folder/usr/bin/sh" && ln -sf mawk "$vm_folder/usr/bin/awk" && chroot "$vm_folder" /sbin/ldconfig || return 1
+  echo "$kernel" >"$vm_folder/kernel"
+}
+
 # Wheels to build and test the Python package with, beside those the distribution's Python has already.
 python_tools=(nanobind numpy pytest mypy prometheus-client)
 python_folder=$(cd "$(dirname "$0")/.." && pwd)/build/python-tools
@@ -176,6 +214,7 @@ wheels=()
 if $with_tests && ! has_python_tools; then wheels+=("wheels for build/python-tools"); fi
 if $with_nixl && ! has_nixl; then wheels+=("wheels of NIXL"); fi
 if $with_mooncake && ! has_mooncake; then wheels+=("wheel of Mooncake"); fi
+if $with_vm && ! has_vm; then wheels+=("a virtual machine in build/devmem-vm"); fi
 if [[ ${#missing[@]} -eq 0 && ${#wheels[@]} -eq 0 ]]; then
   say "nothing is missing"
   exit 0
@@ -269,5 +308,8 @@ if $with_nixl && ! has_nixl; then
 fi
 if $with_mooncake && ! has_mooncake; then
   install_mooncake || fail "the wheel of Mooncake could not be installed; without it nothing is measured beside it"
+fi
+if $with_vm && ! has_vm; then
+  install_vm || fail "the virtual machine could not be made; without it net/devmem is tested without a kernel"
 fi
 say "done"

@@ -3,8 +3,8 @@
 //   devmem_transfer receive INTERFACE QUEUE ADDRESS PORT MIB
 //   devmem_transfer send INTERFACE ADDRESS PORT MIB
 //
-// The dma-bufs are host memory (/dev/udmabuf), so every byte can be compared with the pattern. Prints what has come how; exit code 1
-// when something went wrong or nothing came into device memory.
+// The dma-bufs are host memory (/dev/udmabuf), so every byte can be compared with the pattern. Prints what has come how; exit
+// code 1 when something went wrong or nothing came into device memory.
 #include <fcntl.h>
 #include <linux/udmabuf.h>
 #include <poll.h>
@@ -116,8 +116,8 @@ Status receive(const std::string& interface, uint32_t queue, const SocketAddress
       return Status(Code::kMismatch, "look at the queues", "what the kernel tells is not what was bound");
   }
   TCPX_ASSIGN_OR_RETURN(Netdev other, Netdev::open());
-  if (const Status twice = other.bind_receive(index, std::span(&queue, 1), pool.fd()).status(); twice.code() != Code::kExhausted)
-    return Status(Code::kMismatch, "bind a queue twice", twice.to_string());
+  const Status twice = other.bind_receive(index, std::span(&queue, 1), pool.fd()).status();
+  if (twice.code() != Code::kExhausted) return Status(Code::kMismatch, "bind a queue twice", twice.to_string());
 
   TCPX_ASSIGN_OR_RETURN(const UniqueFd listener, listen_tcp(address, 1));
   TCPX_RETURN_IF_ERROR(wait_for(listener.get(), POLLIN, kEnd));

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# run_vm.sh DEVMEM_TRANSFER: net/devmem over a kernel and NICs that can do device-memory TCP: a virtual machine with a NIC of our own (nic/),
+# in which guest_init.sh runs the program. Emulated: not everything that looks like KVM is able to run a kernel.
+#
+# Its system is that of scripts/install_deps.sh --vm. This takes root, which enters its system; exit code 77 when there is none.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)/build/devmem-vm
+program=$1
+skip() { echo "SKIPPED: $*" && exit 77; }
+[[ $(id -u) -eq 0 ]] || skip "this takes root"
+[[ -s $root/kernel ]] || skip "there is no virtual machine: scripts/install_deps.sh --vm makes one"
+unshare --mount true 2>/dev/null || skip "this machine makes no mount namespaces"
+kernel=$(<"$root/kernel")
+work=$(mktemp -d "$root/run.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+# inside COMMAND...: in the machine's system, whose mounts end with it.
+inside() {
+  unshare --mount bash -c 'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && exec chroot "$@"' _ "$root" "$@"
+}
+mkdir -p "$root"/{proc,dev}
+guest=$work/guest inside_work=/${work##*/}
+mkdir -p "$work/nic" "$guest"/{bin,proc,sys,dev}
+cp "$here"/nic/* "$work/nic"
+inside make -s -C "/usr/src/linux-headers-$kernel" "M=$inside_work/nic" modules
+cp "$work/nic/wire_nic.ko" "$guest"
+cp "$root/usr/bin/busybox" "$guest/bin"
+ln -s busybox "$guest/bin/sh"
+cp "$here/guest_init.sh" "$guest/init"
+cp "$program" "$guest/devmem_transfer"
+ldd "$program" | grep -o '/[^ ]*' | xargs -I{} cp -L --parents {} "$guest"
+inside sh -c "cd $inside_work/guest && find . | busybox cpio -o -H newc 2>/dev/null >../initrd"
+cp "$root"/usr/lib/modules/"$kernel"/vmlinuz "$work" 2>/dev/null || cp "$root/boot/vmlinuz-$kernel" "$work/vmlinuz"
+
+inside timeout 240 qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max -smp 2 -m 768 -nodefaults -display none \
+  -no-reboot -serial stdio -kernel "$inside_work/vmlinuz" -initrd "$inside_work/initrd" -append "console=ttyS0 quiet panic=-1" </dev/null |
+  tee "$work/console" || true
+grep -q '^virtual machine: passed' "$work/console"
