@@ -33,6 +33,10 @@ class ByteSumKey {
   uint64_t multiplier() const { return squares_[0]; }
   /// The multiplier to the power of `exponent`, modulo p.
   uint64_t power(uint64_t exponent) const;
+  /// What the sum of a block multiplies this word with: power(kBlockWords - 1 - word).
+  uint64_t power_in_block(size_t word) const;
+  /// The multiplier, its square, the square of that ...
+  const std::array<uint64_t, 61>& squares() const { return squares_; }
 
   static uint64_t add(uint64_t a, uint64_t b);
   static uint64_t multiply(uint64_t a, uint64_t b);
@@ -40,14 +44,12 @@ class ByteSumKey {
  private:
   friend class ByteSumPart;
   using Powers = std::array<std::array<uint64_t, kBlockWords>, 3>;
-  /// What the sum of a block multiplies this word with.
-  uint64_t power_in_block(size_t word) const;
   static uint64_t sum_plainly(const std::byte* block, const Powers& powers);
   static uint64_t sum_with_avx2(const std::byte* block, const Powers& powers);
 
   uint64_t (*sum_)(const std::byte* block, const Powers& powers) = sum_plainly;
-  std::array<uint64_t, 61> squares_{};  // the multiplier, its square, the square of that ...
-  uint64_t block_power_ = 0;            // power(kBlockWords)
+  std::array<uint64_t, 61> squares_{};
+  uint64_t block_power_ = 0;  // power(kBlockWords)
   // Powers for the words of a block, cut into 21, 21 and 19 bits, so that 256 products can be added up without an overflow.
   alignas(32) Powers powers_{};
 };

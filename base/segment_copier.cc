@@ -1,5 +1,6 @@
 #include "base/segment_copier.h"
 
+#include "base/byte_sum.h"
 #include "base/gpu_order.h"
 #include "base/guarded_copy.h"
 #include "base/memory_ops.h"
@@ -13,9 +14,21 @@ namespace {
 class HostSegmentCopier final : public SegmentCopier {
  public:
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
-    if (segments.size() > kMaxCopySegments)
-      return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));
+    TCPX_RETURN_IF_ERROR(check(segments));
     if (const int error = guarded_copy(segments); error != 0) return system_error("copy segments", error);
+    return CopyTicket{next_++};
+  }
+  Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
+    TCPX_RETURN_IF_ERROR(check(segments));
+    const auto add = [](void* part, std::span<const std::byte> bytes) { static_cast<ByteSumPart*>(part)->add(bytes); };
+    ByteSumPart whole(key, 0);
+    uint64_t total = 0;
+    for (const CopySegment& segment : segments) {
+      if (const int error = guarded_read({segment.from, segment.bytes}, add, &whole); error != 0)
+        return system_error("sum segments", error);
+      total += segment.bytes;
+    }
+    sum = whole.value(total);
     return CopyTicket{next_++};
   }
   Result<bool> query(CopyTicket ticket) override {
@@ -24,6 +37,11 @@ class HostSegmentCopier final : public SegmentCopier {
   }
 
  private:
+  static Status check(std::span<const CopySegment> segments) {
+    if (segments.size() <= kMaxCopySegments) return Status::ok();
+    return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));
+  }
+
   uint64_t next_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SegmentCopier: many scattered copies as one unit of work, for gathering and scattering the pieces of a vector transfer and for
-// moving short messages between GPU and host memory.
+// moving short messages between GPU and host memory. It also computes checksums (base/byte_sum.h) of memory that only it may reach.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,8 @@
 #include "tcpx/status.h"
 
 namespace tcpx {
+
+class ByteSumKey;
 
 /// Copies `bytes` bytes (0 is allowed) from `from` to `to`. Each address is in memory that the device reaches or in mapped pinned
 /// host memory (MemoryOps::allocate_mapped); when host memory stands in, it may be any host address. Any alignment.
@@ -37,8 +39,12 @@ class SegmentCopier {
   /// kInvalidArgument: too many segments. kCuda with the native code; sticks. After an error no copy is running any more.
   virtual Result<CopyTicket> submit(std::span<const CopySegment> segments) = 0;
 
-  /// True when every byte of that ticket is in place, visible to the host and to kernels launched later. Tickets finish in the
-  /// order of submission.
+  /// Starts the checksum of the `from` of all segments, one behind the other; `to` is not looked at. Otherwise as `submit`.
+  /// @param key must stay valid until the ticket is done @param sum likewise; it has the value then
+  virtual Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) = 0;
+
+  /// True when every byte of that ticket is in place, visible to the host and to kernels launched later, or its sum is known.
+  /// Tickets finish in the order of submission.
   virtual Result<bool> query(CopyTicket ticket) = 0;
   /// True when every byte of that ticket is in place, whether or not earlier tickets are done, as far as the copier can tell.
   virtual Result<bool> query_alone(CopyTicket ticket) { return query(ticket); }

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/byte_sum.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "device/flagged_stream.h"
@@ -11,6 +12,7 @@
 #include "device/list_ring.h"
 #include "device/resident_copier.h"
 #include "device/segment_launch.h"
+#include "device/sum_launch.h"
 #include "device/ticket_ring.h"
 
 namespace tcpx {
@@ -44,6 +46,12 @@ Shape shape_of(std::span<const CopySegment> segments) {
   return shape;
 }
 
+// The lists of checksums lie where those of copies do.
+static_assert(sizeof(SumPiece) == sizeof(KernelSegment) && alignof(SumPiece) == alignof(KernelSegment));
+static_assert(kSumThreads == ByteSumKey::kBlockWords);
+/// Least bytes for a block that computes a checksum, so that its threads have enough to do beside adding up what each has.
+constexpr uint64_t kLeastSumBytes = 64 * 1024;
+
 /// A warp's share of a submit: pieces begin at multiples of 128 in their segment, so that they keep its place in cache lines.
 uint64_t piece_bytes(uint64_t bytes) {
   return std::max(kLeastPieceBytes, (bytes / kManyPieces + 127) / 128 * 128);
@@ -67,6 +75,27 @@ void write_pieces(std::span<const CopySegment> segments, uint64_t piece, KernelS
   }
 }
 
+/// @param list room for count_pieces. @return bytes of all segments
+uint64_t write_sum_pieces(std::span<const CopySegment> segments, uint64_t piece, SumPiece* list) {
+  uint64_t position = 0;
+  for (const CopySegment& segment : segments) {
+    for (uint64_t at = 0; at < segment.bytes; at += piece) {
+      const uint64_t bytes = std::min<uint64_t>(piece, segment.bytes - at);
+      *list++ = SumPiece{segment.from + at, position, bytes};
+      position += bytes;
+    }
+  }
+  return position;
+}
+
+SumFactors factors_of(const ByteSumKey& key, uint64_t string_bytes) {
+  SumFactors factors;
+  for (size_t word = 0; word < kSumThreads; ++word) factors.in_block[word] = key.power_in_block(word);
+  std::copy(key.squares().begin(), key.squares().end(), factors.squares);
+  factors.words = words_up_to(string_bytes);
+  return factors;
+}
+
 // Many segments are one kernel launch, whose list lies in mapped memory. One segment goes to the copy engine, or, if it is short,
 // to a resident kernel that is running; the second short one within kPatience starts such a kernel for the next ones. There are
 // two, so that one is running when the other's life ends. Kernels of two submits run at once: the blocks of the second take the places
@@ -80,11 +109,8 @@ class CudaSegmentCopier final : public SegmentCopier {
   ~CudaSegmentCopier() override { drain(); }
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
-    TCPX_RETURN_IF_ERROR(tickets_.ready());
+    TCPX_RETURN_IF_ERROR(check(segments));
     const CaptureGuard captures;
-    if (segments.size() > kMaxCopySegments) {
-      return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));
-    }
     const Shape shape = shape_of(segments);
     Work& work = works_[tickets_.next_slot()];
     work = Work{};
@@ -103,11 +129,34 @@ class CudaSegmentCopier final : public SegmentCopier {
     return CopyTicket{static_cast<uint64_t>(tickets_.push())};
   }
 
+  Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
+    TCPX_RETURN_IF_ERROR(check(segments));
+    const CaptureGuard captures;
+    const uint64_t piece = std::max(kLeastSumBytes, piece_bytes(shape_of(segments).bytes));
+    const size_t count = count_pieces(segments, piece);
+    TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
+    const std::span<SumPiece> pieces(reinterpret_cast<SumPiece*>(lists_.host()) + stretch.first, count);
+    Work& work = works_[tickets_.next_slot()];
+    work = Work{.list_held = stretch.held, .pieces = pieces, .sum = &sum};
+    const uint64_t bytes = write_sum_pieces(segments, piece, pieces.data());
+    if (count != 0) {
+      if (Status started = start_sum(stretch.first, count, factors_of(key, bytes), &work); !started.is_ok())
+        return fail(std::move(started));
+    }
+    return CopyTicket{static_cast<uint64_t>(tickets_.push())};
+  }
+
   Result<bool> query(CopyTicket ticket) override {
     return tickets_.query(UnpackTicket{static_cast<uint64_t>(ticket)}, [this](size_t slot) -> Result<bool> {
       Result<bool> done = is_done(&works_[slot]);
       if (!done.is_ok()) drain();
-      if (done.is_ok() && *done) list_ring_.release(works_[slot].list_held);
+      if (!done.is_ok() || !*done) return done;
+      const Work& work = works_[slot];
+      if (work.sum != nullptr) {
+        *work.sum = 0;
+        for (const SumPiece& piece : work.pieces) *work.sum = ByteSumKey::add(*work.sum, piece.position);
+      }
+      list_ring_.release(work.list_held);
       return done;
     });
   }
@@ -134,8 +183,16 @@ class CudaSegmentCopier final : public SegmentCopier {
     size_t list_held = 0;
     size_t resident = 0;    // kResident: index of the copier
     CopySegment segment{};  // kResident
+    std::span<const SumPiece> pieces{};
+    uint64_t* sum = nullptr;  // of `pieces`; null: a copy
   };
   static constexpr size_t kUrgent = 2;  // of streams_
+
+  Status check(std::span<const CopySegment> segments) const {
+    TCPX_RETURN_IF_ERROR(tickets_.ready());
+    if (segments.size() <= kMaxCopySegments) return Status::ok();
+    return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));
+  }
 
   Status start_short(const CopySegment& segment, Work* work) {
     const TimePoint now = Clock::steady().now();
@@ -175,6 +232,15 @@ class CudaSegmentCopier final : public SegmentCopier {
     return mark(next_kernels_, work);
   }
 
+  Status start_sum(size_t first, size_t count, const SumFactors& factors, Work* work) {
+    next_kernels_ = 1 - next_kernels_;
+    auto* const list = reinterpret_cast<SumPiece*>(lists_.device()) + first;
+    const cudaError_t error =
+        launch_sum_pieces(list, static_cast<uint32_t>(count), factors, streams_[next_kernels_].stream().get());
+    TCPX_RETURN_IF_ERROR(cuda_status(error, "launch checksum kernel"));
+    return mark(next_kernels_, work);
+  }
+
   Status mark(size_t stream, Work* work) {
     TCPX_ASSIGN_OR_RETURN(const uint32_t mark, streams_[stream].mark());
     work->way = Way::kStream;
@@ -210,7 +276,7 @@ class CudaSegmentCopier final : public SegmentCopier {
 
   TicketRing tickets_{kInFlight, "copies"};
   std::array<Work, kInFlight> works_;  // by slot of tickets_
-  const MemoryBuffer lists_;           // entries of list_ring_: KernelSegment
+  const MemoryBuffer lists_;           // entries of list_ring_: KernelSegment, SumPiece
   ListRing list_ring_{kListCapacity};
   TimePoint newest_short_{};
   size_t newest_ = 0;  // of residents_, the one launched last
@@ -220,7 +286,8 @@ class CudaSegmentCopier final : public SegmentCopier {
 };
 
 Status load_copy_kernels(int device) {
-  const cudaError_t loaded = load_segment_kernels();
+  cudaError_t loaded = load_segment_kernels();
+  if (loaded == cudaSuccess) loaded = load_sum_kernel();
   if (loaded == cudaErrorNoKernelImageForDevice || loaded == cudaErrorUnsupportedPtxVersion) {
     return Status(Code::kUnsupported, "make segment copier",
                   concat("this build has no kernel for GPU ", device, " (", cudaGetErrorName(loaded), ")"), Domain::kCuda,

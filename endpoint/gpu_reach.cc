@@ -23,6 +23,10 @@ class CopierElsewhere final : public SegmentCopier {
     const CurrentGpu current(memory_, gpu_);
     return copier_->submit(segments);
   }
+  Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
+    const CurrentGpu current(memory_, gpu_);
+    return copier_->submit_sum(key, segments, sum);
+  }
   Result<bool> query(CopyTicket ticket) override {
     const CurrentGpu current(memory_, gpu_);
     return copier_->query(ticket);

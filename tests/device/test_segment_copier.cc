@@ -8,11 +8,13 @@
 #include <thread>
 #include <vector>
 
+#include "base/byte_sum.h"
 #include "base/clock.h"
 #include "base/memory_ops.h"
 #include "device/gpu_presence.h"
 #include "measure/pattern.h"
 #include "tests/support/ok.h"
+#include "tests/support/plain_sum.h"
 #include "tests/support/process_state.h"
 
 namespace tcpx {
@@ -256,6 +258,110 @@ TEST_P(CopierTest, WaitsWhenItIsDestroyed) {
   }
 }
 
+class CopierSums : public CopierTest {
+ protected:
+  /// Compares the sum with that of the same bytes as the test expects them.
+  void expect_sum(const Side& side, const std::vector<CopySegment>& segments, const ByteSumKey& key) {
+    uint64_t sum = ~uint64_t{0};
+    const auto ticket = must(copier_->submit_sum(key, segments, sum));
+    ASSERT_NO_FATAL_FAILURE(wait(ticket));
+    ASSERT_EQ(sum, expected(side, segments, key)) << segments.size() << " segments, the first of " << segments[0].bytes;
+  }
+  static uint64_t expected(const Side& side, const std::vector<CopySegment>& segments, const ByteSumKey& key) {
+    return testing::plain_sum(key, segments,
+                              [&](const std::byte* from) { return side.expected.data() + (from - side.memory.device()); });
+  }
+  static CopySegment source(const Side& side, size_t off, size_t bytes) { return {nullptr, side.memory.device() + off, bytes}; }
+};
+
+TEST_P(CopierSums, OfEveryLengthAtEveryAlignmentOfAddressAndPosition) {
+  const ByteSumKey key(21);
+  for (const Place place : {Place::kDevice, Place::kMapped}) {
+    for (const bool random : {true, false}) {
+      Side side = make(place, random ? 31 : 0);
+      if (!random) {  // words as large as they can be
+        std::fill(side.expected.begin(), side.expected.end(), std::byte{0xff});
+        ASSERT_TRUE(lane_->copy(side.memory.device(), side.expected.data(), kBytes).is_ok());
+      }
+      for (size_t bytes = 0; bytes <= 300; bytes += random ? 1 : 13) {
+        for (size_t address = 0; address < 4; ++address) {
+          for (size_t position = 0; position < 4; ++position)
+            ASSERT_NO_FATAL_FAILURE(
+                expect_sum(side, {source(side, 4096, position), source(side, 512 * (bytes + 1) + address, bytes)}, key));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CopierSums, OfLongSegmentsAndManyOfThem) {
+  Side side = make(Place::kDevice, 32);
+  std::mt19937_64 random(6);
+  for (int round = 0; round < 20; ++round) {
+    const ByteSumKey key(random());
+    const size_t count = round % 5 == 0 ? kMaxCopySegments : 1 + random() % 40;
+    const size_t most = round % 5 == 0 ? 500 : kBytes / (round % 2 == 0 ? 1 : 100);
+    std::vector<CopySegment> segments;
+    for (size_t i = 0; i < count; ++i) {
+      const size_t bytes = random() % most;
+      segments.push_back(source(side, random() % (kBytes - bytes), bytes));
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_sum(side, segments, key));
+  }
+}
+
+// More bytes than pieces of the usual length, in memory that is summed again and again.
+TEST_P(CopierSums, OfMoreThanAListOfUsualPiecesHolds) {
+  const ByteSumKey key(22);
+  Side side = make(Place::kDevice, 33);
+  ASSERT_NO_FATAL_FAILURE(expect_sum(side, std::vector<CopySegment>(24, source(side, 3, kBytes - 3)), key));
+}
+
+// Whoever waits for the last one has the sums of all.
+TEST_P(CopierSums, ManyAreInFlightBesideCopiesAndOneThatIsFullSaysSo) {
+  const ByteSumKey key(23);
+  Side to = make(Place::kDevice, 0), from = make(Place::kDevice, 34);
+  std::vector<uint64_t> sums(300, ~uint64_t{0});
+  std::vector<std::vector<CopySegment>> summed;
+  CopyTicket last{};
+  const Deadline deadline = late();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const std::vector<CopySegment> copies = {segment(to, i * 4096, from, i * 4096, 4000),
+                                             segment(to, i * 4096 + 4001, from, 5, 9)};
+    expect(&to, from, copies);
+    summed.push_back({source(from, i, 1 + i * 1000), source(from, 7 * i, 33)});
+    for (const bool sum : {false, true}) {
+      for (;;) {
+        const auto ticket = sum ? copier_->submit_sum(key, summed[i], sums[i]) : copier_->submit(copies);
+        if (ticket.is_ok()) {
+          last = *ticket;
+          break;
+        }
+        ASSERT_EQ(ticket.status().code(), Code::kExhausted) << ticket.status().to_string();
+        ASSERT_FALSE(deadline.expired());
+        (void)must(copier_->query(last));
+      }
+    }
+  }
+  wait(last);
+  for (size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], expected(from, summed[i], key)) << i;
+  check(to);
+}
+
+TEST_P(CopierSums, OfNothingAndOfTooMany) {
+  const ByteSumKey key(24);
+  uint64_t sum = 5;
+  const std::vector<CopySegment> many(kMaxCopySegments + 1);
+  EXPECT_EQ(copier_->submit_sum(key, many, sum).status().code(), Code::kInvalidArgument);
+  for (const size_t count : {size_t{0}, kMaxCopySegments}) {
+    sum = 5;
+    wait(must(copier_->submit_sum(key, std::span(many).first(count), sum)));
+    EXPECT_EQ(sum, 0u) << count;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, CopierSums, ::testing::Bool(),
+                         [](const auto& which) { return which.param ? std::string("Gpu") : std::string("Host"); });
 INSTANTIATE_TEST_SUITE_P(Memory, CopierTest, ::testing::Bool(),
                          [](const auto& which) { return which.param ? std::string("Gpu") : std::string("Host"); });
 

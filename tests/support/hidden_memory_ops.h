@@ -26,6 +26,7 @@
 #include "base/memory_ops.h"
 #include "base/mutex.h"
 #include "tests/support/open_counts.h"
+#include "tests/support/plain_sum.h"
 
 namespace tcpx::testing {
 
@@ -82,6 +83,8 @@ class HiddenMemoryOps : public MemoryOps {
   void let_copy_at_once(size_t count) { at_once_ = count; }
   /// The most that one has had.
   size_t most_at_once() const { return most_at_once_; }
+  /// Checksums that they have been asked for.
+  uint64_t sums() const { return sums_; }
   /// The bytes at `address`, for the test.
   std::byte* open(const void* address) const { return static_cast<std::byte*>(reachable(address)); }
 
@@ -164,13 +167,25 @@ class HiddenMemoryOps : public MemoryOps {
   };
 
   class Segments final : public SegmentCopier {
+    struct Waiting {
+      std::vector<CopySegment> segments;
+      const ByteSumKey* key = nullptr;  // of a checksum
+      uint64_t* sum = nullptr;
+      bool asked = false;
+    };
+
    public:
     explicit Segments(HiddenMemoryOps* ops) : ops_(ops) {}
-    Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
+    Result<CopyTicket> submit(std::span<const CopySegment> segments) override { return submit(Waiting{copy_of(segments)}); }
+    Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
+      ++ops_->sums_;
+      return submit(Waiting{copy_of(segments), &key, &sum});
+    }
+    Result<CopyTicket> submit(Waiting work) {
       if (ops_->broken_) return Status(Code::kCuda, "copy memory", "broken by the test", Domain::kCuda, 700);
-      if (segments.size() > kMaxCopySegments) return Status(Code::kInvalidArgument, "copy memory", "too many segments");
+      if (work.segments.size() > kMaxCopySegments) return Status(Code::kInvalidArgument, "copy memory", "too many segments");
       if (waiting_.size() >= ops_->at_once_) return Status(Code::kExhausted, "copy memory", "enough are in flight");
-      waiting_.push_back({{segments.begin(), segments.end()}});
+      waiting_.push_back(std::move(work));
       ops_->most_at_once_ = std::max<size_t>(ops_->most_at_once_, waiting_.size());
       return CopyTicket{++last_};
     }
@@ -181,16 +196,17 @@ class HiddenMemoryOps : public MemoryOps {
       if (behind >= waiting_.size()) return true;
       if (!std::exchange(waiting_[waiting_.size() - 1 - behind].asked, true)) return false;
       for (; waiting_.size() > behind; waiting_.pop_front()) {
-        for (const CopySegment& s : waiting_.front().segments) std::memcpy(ops_->open(s.to), ops_->open(s.from), s.bytes);
+        const auto& [segments, key, sum, asked] = waiting_.front();
+        if (key != nullptr) *sum = plain_sum(*key, segments, [this](const std::byte* from) { return ops_->open(from); });
+        for (const CopySegment& s : segments) {
+          if (key == nullptr) std::memcpy(ops_->open(s.to), ops_->open(s.from), s.bytes);
+        }
       }
       return true;
     }
 
    private:
-    struct Waiting {
-      std::vector<CopySegment> segments;
-      bool asked = false;
-    };
+    static std::vector<CopySegment> copy_of(std::span<const CopySegment> segments) { return {segments.begin(), segments.end()}; }
     HiddenMemoryOps* ops_;
     std::deque<Waiting> waiting_;
     uint64_t last_ = 0;
@@ -267,7 +283,7 @@ class HiddenMemoryOps : public MemoryOps {
   mutable Mutex mutex_;
   std::map<uintptr_t, Range> ranges_ TCPX_GUARDED_BY(mutex_);
   std::atomic<bool> broken_ = false, maps_ = true;
-  std::atomic<uint64_t> copies_ = 0;
+  std::atomic<uint64_t> copies_ = 0, sums_ = 0;
   std::atomic<int> current_ = 0;
   std::atomic<size_t> mapped_bytes_ = 0, at_once_ = 1, most_at_once_ = 0;
   MemoryShare shared_;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,6 +36,9 @@ class SeveralGpus final : public MemoryOps {
     const MutexLock lock(mutex_);
     return marked_;
   }
+
+  /// Checksums that copiers of this GPU have begun.
+  uint64_t sums(int device) const { return sums_.at(static_cast<size_t>(device)); }
 
   bool has_gpu() const override { return true; }
   int device_count() const override { return count_; }
@@ -92,6 +97,13 @@ class SeveralGpus final : public MemoryOps {
       }
       return copier_->submit(segments);
     }
+    Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
+      check_current();
+      for (const CopySegment& segment : segments)
+        EXPECT_TRUE(gpus_.reaches(device_, segment.from)) << "GPU " << device_ << " sums where it reaches nothing";
+      ++gpus_.sums_.at(static_cast<size_t>(device_));
+      return copier_->submit_sum(key, segments, sum);
+    }
     Result<bool> query(CopyTicket ticket) override {
       check_current();
       return copier_->query(ticket);
@@ -133,6 +145,7 @@ class SeveralGpus final : public MemoryOps {
   const std::unique_ptr<MemoryOps> host_ = make_host_memory_ops();
   std::set<std::pair<int, int>> peers_;
   int no_copiers_ = -1;
+  std::array<std::atomic<uint64_t>, 4> sums_{};  // by GPU
   mutable Mutex mutex_;
   std::map<uintptr_t, std::pair<uintptr_t, int>> owned_ TCPX_GUARDED_BY(mutex_);  // begin: end, GPU
   std::vector<std::pair<void*, int>> marked_ TCPX_GUARDED_BY(mutex_);

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "base/segment_copier.h"
+#include "tests/support/plain_sum.h"
 
 namespace tcpx::testing {
 
@@ -26,8 +28,10 @@ class SlowCopier final : public SegmentCopier {
   }
   /// Ends the oldest copy.
   void end_one() {
-    for (const CopySegment& segment : under_way_.front()) {
-      if (segment.bytes > 0) std::memcpy(segment.to, segment.from, segment.bytes);
+    const auto& [segments, key, sum] = under_way_.front();
+    if (key != nullptr) *sum = plain_sum(*key, segments);
+    for (const CopySegment& segment : segments) {
+      if (key == nullptr && segment.bytes > 0) std::memcpy(segment.to, segment.from, segment.bytes);
     }
     under_way_.pop_front();
     ++ended_;
@@ -39,10 +43,10 @@ class SlowCopier final : public SegmentCopier {
   Status fail_query;   ///< the same for `query`
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
-    if (!fail_submit.is_ok()) return fail_submit;
-    under_way_.emplace_back(segments.begin(), segments.end());
-    if (!holding_) end_one();
-    return CopyTicket{submitted_++};
+    return begin({.segments = {segments.begin(), segments.end()}});
+  }
+  Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
+    return begin({{segments.begin(), segments.end()}, &key, &sum});
   }
   Result<bool> query(CopyTicket ticket) override {
     if (!fail_query.is_ok()) return fail_query;
@@ -50,9 +54,21 @@ class SlowCopier final : public SegmentCopier {
   }
 
  private:
+  struct Work {
+    std::vector<CopySegment> segments;
+    const ByteSumKey* key = nullptr;  // of a checksum
+    uint64_t* sum = nullptr;
+  };
+  Result<CopyTicket> begin(Work work) {
+    if (!fail_submit.is_ok()) return fail_submit;
+    under_way_.push_back(std::move(work));
+    if (!holding_) end_one();
+    return CopyTicket{submitted_++};
+  }
+
   bool holding_ = false;
   uint64_t submitted_ = 0, ended_ = 0;
-  std::deque<std::vector<CopySegment>> under_way_;
+  std::deque<Work> under_way_;
 };
 
 }  // namespace tcpx::testing

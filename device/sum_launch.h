@@ -1,0 +1,28 @@
+// Launches the kernel that computes checksums. Seen by nvcc too, which compiles it as C++17.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/sum_piece.h"
+
+namespace tcpx {
+
+/// What the kernel needs besides the pieces. It goes along with the launch, so nothing outlives that.
+struct SumFactors {
+  uint64_t in_block[kSumThreads];  ///< ByteSumKey::power_in_block
+  uint64_t squares[61];            ///< ByteSumKey::squares
+  uint64_t words;                  ///< of the whole string
+};
+static_assert(sizeof(SumFactors) + 16 <= 4096, "most bytes of a kernel's parameters");
+
+/// Starts the sums on `stream`, whose device is current. Each piece's `position` becomes what the piece adds to the string's sum.
+/// @param pieces addressed by the GPU; must stay valid until the kernel has finished. @param count from 1.
+cudaError_t launch_sum_pieces(SumPiece* pieces, uint32_t count, const SumFactors& factors, cudaStream_t stream);
+
+/// Loads the kernel's code onto the current device (see load_unpack_kernels).
+cudaError_t load_sum_kernel();
+
+}  // namespace tcpx
