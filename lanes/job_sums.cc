@@ -1,17 +1,13 @@
 #include "lanes/job_sums.h"
 
 #include <cstring>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
 
 namespace tcpx {
-
-void JobSums::begin(Job& job) {
-  segments_.clear();
-  for (const HeldRange& range : job.ranges) segments_.push_back({nullptr, range.data, range.bytes});
-  job.sum.summing = copier_.start_sum(key_, segments_);
-}
 
 Status JobSums::on(const LaneFrame& frame) {
   Sum sum;
@@ -52,9 +48,7 @@ bool JobSums::step(Job& job) {
   if (!lane_.status().is_ok()) {
     if (sum.summing != nullptr) {
       sum.summing->stop();
-      copier_.relieve();
-      if (sum.summing->hangs()) sum.summing->abandon();  // it only reads
-      if (!sum.summing->done()) return false;
+      if (const auto done = sum.summing->is_done(); done.is_ok() && !*done) return false;
     }
     if (job.status.is_ok()) job.status = lane_.status();
     sum.compared = true;
@@ -77,13 +71,12 @@ bool JobSums::step(Job& job) {
 // @return true once the peer has been told
 bool JobSums::add_up(Job& job) {
   JobSum& sum = job.sum;
-  if (job.status.is_ok() && job.unwanted.empty()) {
-    if (sum.summing == nullptr) begin(job);
-    if (!sum.summing->done()) {
-      copier_.relieve();
-      return false;
-    }
-    job.status = sum.summing->status();
+  if (sum.summing == nullptr && job.status.is_ok() && job.unwanted.empty()) begin(job);
+  if (sum.summing != nullptr) {
+    if (!job.status.is_ok()) sum.summing->stop();
+    const auto done = sum.summing->is_done();
+    if (done.is_ok() && !*done) return false;
+    if (job.status.is_ok()) job.status = done.status();
   }
   tell(job, own_of(job));
   sum.told = true;

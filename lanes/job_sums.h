@@ -11,13 +11,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <vector>
+#include <utility>
 
 #include "base/byte_sum.h"
-#include "base/host_copier.h"
-#include "base/segment_copier.h"
+#include "lanes/host_area.h"
 #include "lanes/lane.h"
+#include "lanes/summing.h"
 #include "wire/control_stream.h"
 #include "wire/messages.h"
 
@@ -30,12 +29,12 @@ class JobSums {
   static constexpr uint64_t kSum = ~uint64_t{0};
 
   /// All must outlive this.
-  JobSums(Lane& lane, std::shared_ptr<const ByteSumKey> key, HostCopier& copier, ControlStream& stream)
-      : lane_(lane), key_(std::move(key)), copier_(copier), stream_(stream) {}
+  JobSums(Lane& lane, std::shared_ptr<const ByteSumKey> key, const PullParts& parts, ControlStream& stream)
+      : lane_(lane), key_(std::move(key)), parts_(parts), stream_(stream) {}
 
   const Lane& lane() const { return lane_; }
   /// Begins the sum of a job that this end is to send, beside the sending.
-  void begin(Job& job);
+  void begin(Job& job) { job.sum.summing = Summing::begin(key_, job.ranges, parts_); }
   /// A sum of the peer. @return kProtocol: a correct peer would not tell it now
   Status on(const LaneFrame& frame);
   /// Computes, tells and compares the sums of jobs that have ended. @return true when something advanced
@@ -56,11 +55,10 @@ class JobSums {
 
   Lane& lane_;
   const std::shared_ptr<const ByteSumKey> key_;
-  HostCopier& copier_;
+  const PullParts& parts_;
   ControlStream& stream_;
-  std::map<uint64_t, Sum> peers_;      // by place in the lane; of jobs that have not been compared
-  uint64_t compared_ = 0;              // jobs whose sum has come
-  std::vector<CopySegment> segments_;  // reused
+  std::map<uint64_t, Sum> peers_;  // by place in the lane; of jobs that have not been compared
+  uint64_t compared_ = 0;          // jobs whose sum has come
 };
 
 }  // namespace tcpx

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/host_copier.h"
 #include "base/memory_registry.h"
 #include "base/shared_stream.h"
 #include "lanes/host_area.h"
+#include "lanes/summing.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
 #include "wire/control_stream.h"
@@ -32,7 +32,7 @@ namespace tcpx {
 
 /// What is known of the checksum of a job (lanes/job_sums.h). Empty on a connection without checksums.
 struct JobSum {
-  std::shared_ptr<HostCopy> summing;
+  std::unique_ptr<Summing> summing;
   bool told = false;      ///< to the peer
   bool compared = false;  ///< or without anything to compare
   /// Only for what the peer will tell.

@@ -38,7 +38,7 @@ Lanes::Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, con
     }
   }
   if (sum_key == nullptr) return;
-  for (Lane* const lane : all_) sums_.push_back(std::make_unique<JobSums>(*lane, sum_key, on_host_.host_copier, stream));
+  for (Lane* const lane : all_) sums_.push_back(std::make_unique<JobSums>(*lane, sum_key, on_host_, stream));
 }
 
 JobSums* Lanes::sums_of(const Lane& lane) const {

@@ -26,6 +26,9 @@ const Setting kSettingsWithSums[] = {
     {.name = "RingWithSums", .on_host = true, .way = Way::kRing, .sums = true},
     {.name = "PullWithSums", .on_host = true, .reads = true, .way = Way::kPull, .sums = true},
     {.name = "FileWithSums", .on_host = true, .way = kFile, .sums = true},
+    {.name = "RingWithSumsOfAGpu", .on_host = true, .way = Way::kRing, .sums = true, .gpu = true},
+    {.name = "NetworkWithSumsOfAGpu", .sums = true, .gpu = true},
+    {.name = "EagerNetworkWithSumsOfAGpu", .eager = true, .sums = true, .gpu = true},
 };
 
 class LaneConformance : public ::testing::TestWithParam<Setting> {
@@ -127,6 +130,70 @@ TEST_P(LaneSums, ABitThatIsWrongInItsPlaceFailsTheJobAtBothEnds) {
       end->ended.clear();
     }
   }
+}
+
+// By the GPU, and by nobody else: the host may not be able to read its memory.
+TEST_P(LaneSums, MemoryOfAGpuIsSummedByItAtBothEnds) {
+  TwoEnds ends(GetParam());
+  fill(ends.sender);
+  for (uint64_t number = 1; number <= 3; ++number) {
+    ASSERT_TRUE(ends.begin({{0, 1000}, {2000, 3}}, {{0, 1003}}, number).is_ok());
+    ASSERT_TRUE(over(ends, number));
+    EXPECT_EQ(ends.gpu_copier().sums(), GetParam().gpu ? 2 * number : 0);
+  }
+}
+
+class LaneGpuSums : public LaneConformance {};
+INSTANTIATE_TEST_SUITE_P(Ways, LaneGpuSums, ::testing::ValuesIn(std::end(kSettingsWithSums) - 2, std::end(kSettingsWithSums)),
+                         name_of_setting);
+
+TEST_P(LaneGpuSums, AreTriedAgainWhereTheGpuHasNoRoom) {
+  TwoEnds ends(GetParam());
+  ends.gpu_copier().fail_sum = Status(Code::kExhausted, "sum", "enough are in flight");
+  fill(ends.sender);
+  ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 1).is_ok());
+  for (int i = 0; i < 200; ++i) ends.step();
+  EXPECT_TRUE(ends.sender.ended.empty() && ends.receiver.ended.empty());
+  ends.gpu_copier().fail_sum = Status::ok();
+  ASSERT_TRUE(over(ends, 1));
+  EXPECT_TRUE(ends.sender.ended[0].status.is_ok() && ends.receiver.ended[0].status.is_ok());
+}
+
+TEST_P(LaneGpuSums, ThatFailFailTheJobAndTheLaneGoesOn) {
+  TwoEnds ends(GetParam());
+  ends.gpu_copier().fail_sum = copy_failure();
+  fill(ends.sender);
+  ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 1).is_ok());
+  ASSERT_TRUE(over(ends, 1));
+  EXPECT_EQ(ends.sender.ended[0].status.code(), Code::kCuda);
+  EXPECT_EQ(ends.receiver.ended[0].status.code(), Code::kCuda);
+  ends.gpu_copier().fail_sum = Status::ok();
+  ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 2).is_ok());
+  ASSERT_TRUE(over(ends, 2));
+  EXPECT_TRUE(ends.sender.ended[1].status.is_ok() && ends.receiver.ended[1].status.is_ok());
+}
+
+// The GPU reads it.
+TEST_P(LaneGpuSums, KeepTheJobOfAFailedLaneUntilTheGpuHasDoneWithItsMemory) {
+  TwoEnds ends(GetParam());
+  ends.gpu_copier().hold_sums();
+  fill(ends.sender);
+  ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 1).is_ok());
+  ASSERT_TRUE(wait_until([&] {
+    ends.step();
+    return ends.gpu_copier().sums() == 2;
+  }));
+  for (TwoEnds::End* end : {&ends.sender, &ends.receiver}) {
+    end->lanes->fail(Status(Code::kTimeout, "test", "given up"));
+    end->lanes->abandon();
+  }
+  for (int i = 0; i < 50; ++i) ends.step();
+  EXPECT_TRUE(ends.sender.ended.empty() && ends.receiver.ended.empty());
+  EXPECT_FALSE(ends.sender.lanes->closed() || ends.receiver.lanes->closed());
+  ends.gpu_copier().release();
+  ASSERT_TRUE(over(ends, 1));
+  EXPECT_EQ(ends.sender.ended[0].status.code(), Code::kTimeout);
+  EXPECT_EQ(ends.receiver.ended[0].status.code(), Code::kTimeout);
 }
 
 // What a liar tells of checksums is bounded by the jobs that there are.

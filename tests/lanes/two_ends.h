@@ -19,6 +19,8 @@
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/several_gpus.h"
+#include "tests/support/slow_copier.h"
 #include "tests/support/stream_pair.h"
 #include "tests/support/wait_until.h"
 
@@ -32,6 +34,7 @@ struct Setting {
   Way way = Way::kNetwork;  ///< the one that a Go names then
   bool lists = false;       ///< the plugin takes lists
   bool sums = false;        ///< what arrives is compared by checksums
+  bool gpu = false;         ///< the memory passes for that of a GPU
 };
 inline void PrintTo(const Setting& setting, std::ostream* out) {
   *out << setting.name;
@@ -182,18 +185,21 @@ class TwoEnds {
   void make(End& end, std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv) {
     end.both = this;
     end.lanes = std::make_unique<Lanes>(
-        std::move(send), std::move(recv), LaneParts{.staging = staging_, .device_copier = *copier_, .host_copier = *copier_},
+        std::move(send), std::move(recv), LaneParts{.staging = staging_, .device_copier = gpu_copier_, .host_copier = *copier_},
         setting_.on_host ? &end.host : nullptr,
-        PullParts{.memory = *ops_, .gpu_copier = *copier_, .host_copier = host_copier_, .unmapper = unmapper_}, end.stream,
+        PullParts{.memory = *ops_, .gpu_copier = gpu_copier_, .host_copier = host_copier_, .unmapper = unmapper_}, end.stream,
         setting_.eager, setting_.sums ? std::make_shared<const ByteSumKey>(1) : nullptr);
-    end.region = registry_.add(end.memory.data(), kMemory, MemoryType::kHost).value();
+    const MemoryType type = setting_.gpu ? MemoryType::kCuda : MemoryType::kHost;
+    end.region = registry_.add(end.memory.data(), kMemory, type).value();
   }
 
   const Setting setting_;
   ManualClock clock_;
   FakeNetPlugin fake_{{.page_count = 1024, .lists = setting_.lists}};
   FakeUnpacker unpacker_;
-  std::shared_ptr<MemoryOps> ops_ = make_host_memory_ops();
+  SlowCopier gpu_copier_;
+  std::shared_ptr<MemoryOps> ops_ =
+      setting_.gpu ? std::unique_ptr<MemoryOps>(std::make_unique<SeveralGpus>(1)) : make_host_memory_ops();
   std::unique_ptr<SegmentCopier> copier_ = ops_->make_segment_copier(0).value();
   HostCopier host_copier_{1};
   Unmapper unmapper_{ops_, 0, {}};
@@ -202,6 +208,7 @@ class TwoEnds {
 
  public:
   FakeNetPlugin& network() { return fake_; }
+  SlowCopier& gpu_copier() { return gpu_copier_; }
   End sender, receiver;
   std::function<void(End& end, const Lane& lane)> before_sums;  ///< called when the lane has made progress
 };

@@ -21,9 +21,11 @@ class SlowCopier final : public SegmentCopier {
  public:
   /// From now on copies stay in flight until `end_one` or `release`.
   void hold() { holding_ = true; }
+  /// The same, from the next checksum on.
+  void hold_sums() { holds_at_sum_ = true; }
   /// Ends all copies, and holds none from now on.
   void release() {
-    holding_ = false;
+    holding_ = holds_at_sum_ = false;
     while (!under_way_.empty()) end_one();
   }
   /// Ends the oldest copy.
@@ -38,15 +40,22 @@ class SlowCopier final : public SegmentCopier {
   }
   size_t under_way() const { return under_way_.size(); }
   uint64_t submitted() const { return submitted_; }
+  /// Of them, checksums.
+  uint64_t sums() const { return sums_; }
 
   Status fail_submit;  ///< result of `submit` from now on, unless ok
   Status fail_query;   ///< the same for `query`
+  Status fail_sum;     ///< the same for `submit_sum`
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
     return begin({.segments = {segments.begin(), segments.end()}});
   }
   Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
-    return begin({{segments.begin(), segments.end()}, &key, &sum});
+    if (!fail_sum.is_ok()) return fail_sum;
+    holding_ |= holds_at_sum_;
+    auto ticket = begin({{segments.begin(), segments.end()}, &key, &sum});
+    if (ticket.is_ok()) ++sums_;
+    return ticket;
   }
   Result<bool> query(CopyTicket ticket) override {
     if (!fail_query.is_ok()) return fail_query;
@@ -66,8 +75,8 @@ class SlowCopier final : public SegmentCopier {
     return CopyTicket{submitted_++};
   }
 
-  bool holding_ = false;
-  uint64_t submitted_ = 0, ended_ = 0;
+  bool holding_ = false, holds_at_sum_ = false;
+  uint64_t submitted_ = 0, ended_ = 0, sums_ = 0;
   std::deque<Work> under_way_;
 };
 
