@@ -121,7 +121,7 @@ constexpr VariableInfo kTable[] = {
     {Variable::kChecksum, "UCCL_TCPX_CHECKSUM", VariableKind::kChoice, "", 0, 0, 0, "off", "off|on",
      "Endpoint: `on` sums what a transfer longer than UCCL_TCPX_INLINE_BYTES moves, at the sender from its source and at the receiver "
      "from where it lies in the end. When the two differ, the operation fails at both ends with TCPX_E_CORRUPT. Holds for each "
-     "connection of which an end has it. Not for GPU memory yet."},
+     "connection of which an end has it. A GPU sums its own memory."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host|none",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "

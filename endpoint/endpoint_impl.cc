@@ -95,12 +95,7 @@ Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts par
   TCPX_ASSIGN_OR_RETURN(const auto local, environment_choice(Variable::kLocal));
   config.same_host = config.same_host && local == 0;
   TCPX_ASSIGN_OR_RETURN(const auto checksum, environment_choice(Variable::kChecksum));
-  if (checksum == 1) parts.checksums = Checksums::kOn;
-  if (parts.memory->has_gpu()) {
-    if (checksum == 1)
-      return Status(Code::kUnsupported, "create endpoint", "UCCL_TCPX_CHECKSUM=on is not for GPU memory yet: unset it");
-    parts.checksums = Checksums::kCannot;
-  }
+  parts.checksums = checksum == 1;
   TCPX_ASSIGN_OR_RETURN(const auto instance, random_id());
   const std::shared_ptr<MemoryOps> memory = parts.memory;
   const CurrentGpu gpu(*memory, config.gpu_idx);

@@ -84,8 +84,7 @@ Status check_protection(const Parameters& theirs, bool connector, Protection min
                        " at the accepting one: set it alike at both"));
 }
 
-constexpr const char* kOn = "on";
-constexpr std::string_view kSettings[] = {"off", kOn, "cannot"};  // by Checksums
+constexpr const char *kOn = "on", *kOff = "off";
 
 // As each end tells the size of its own windows.
 constexpr std::string_view text_of(CreditWindows::Size windows) {
@@ -144,7 +143,7 @@ Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Si
           {"channels", std::to_string(setup.devices.size())},
           {"windows", std::string(text_of(windows))},
           {"eager", may_be_eager(setup) ? kOn : "off"},
-          {"checksums", std::string(kSettings[static_cast<size_t>(setup.checksums)])},
+          {"checksums", setup.checksums ? kOn : kOff},
           {"sum seed", std::to_string(sum_seed)},
           {"security", std::string(name_of(setup.protection))},
           {"gpu bus", mine.gpu_bus},
@@ -261,13 +260,9 @@ Status SettingUp::tell_settings(BootstrapChannel& channel, size_t channels) {
 
 // The seed is the connector's. It travels as everything here does: whoever can read it could change bytes without being noticed.
 Status SettingUp::agree_on_checksums(const Identities& peer) {
-  const std::string_view mine = kSettings[static_cast<size_t>(setup_.checksums)];
-  if (mine != kOn && peer.checksums != kOn) return Status::ok();
-  if (setup_.checksums == Checksums::kCannot || (peer.checksums != kOn && peer.checksums != "off")) {
-    return Status(Code::kMismatch, kSetUp,
-                  concat("UCCL_TCPX_CHECKSUM is on at one end, and the other cannot sum its memory: \"", mine, "\" here, \"",
-                         printable(std::as_bytes(std::span(peer.checksums)), 32), "\" at the peer"));
-  }
+  if (!setup_.checksums && peer.checksums != kOn) return Status::ok();
+  if (peer.checksums != kOn && peer.checksums != kOff)
+    return Status(Code::kMismatch, kSetUp, "UCCL_TCPX_CHECKSUM is on at one end, and the other has no checksums: it is older");
   parts_.sum_key = std::make_shared<const ByteSumKey>(connector_ ? sum_seed_ : peer.sum_seed);
   return Status::ok();
 }

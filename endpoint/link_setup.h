@@ -35,9 +35,6 @@ struct EndpointIdentity {
   std::string gpu_bus = {};      ///< PCI bus id of the GPU; empty: no GPU, or unknown
 };
 
-/// kOff: not unless the peer wants them. kCannot: not at all.
-enum class Checksums : uint8_t { kOff, kOn, kCannot };
-
 struct LinkSetup {
   NetPlugin& plugin;
   const ChannelDevices& devices;  ///< the end with fewer uses them repeatedly; if the plugin steers flows, both need as many
@@ -51,7 +48,7 @@ struct LinkSetup {
   bool same_host = false;    ///< a peer on this host may share memory with this end (same_host.h), if it wants to, too
   bool reads_peer = true;    ///< this end reads the memory of a peer on this host, if the kernel lets it
   std::string boot_id = {};  ///< of this host; empty: ask the kernel
-  Checksums checksums = Checksums::kOff;
+  bool checksums = false;    ///< false: not unless the peer wants them
   const std::function<bool(const PeerInfo&)>* accepts = nullptr;  ///< of an acceptor: EndpointConfig::accepts
   const TlsContext* tls = nullptr;  ///< for `connect_link`: the server must prove that it has the secret; null: in clear
   Protection protection = Protection::kOff;  ///< the peer has the same

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/memory_ops.h"
 #include "base/text.h"
 #include "device/cuda_handles.h"
@@ -92,6 +93,20 @@ class EndpointGpuTest : public ::testing::Test {
     }
     EXPECT_TRUE(from_->deregister(local.memory).is_ok() && to_->deregister(remote.memory).is_ok());
   }
+  void expect_every_size_moves() {
+    for (const size_t bytes : {size_t{1}, size_t{8}, size_t{4097}, size_t{16384}, size_t{16385}, kMiB + 3, 5 * kMiB + 1}) {
+      const size_t from_off = 4099, to_off = 77;
+      for (const OperationKind verb : kVerbs) {
+        refill();
+        const auto [sent, received] =
+            move(verb, {*from_, there_, {source(from_off, bytes)}}, {*to_, here_, {target(to_off, bytes)}});
+        ASSERT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
+        expect_arrived(to_off, bytes, from_off);
+        expect_untouched(0, to_off);
+        expect_untouched(to_off + bytes, 4096);
+      }
+    }
+  }
   EndpointConfig config() const {
     EndpointConfig config = loopback_config();
     config.same_host = same_host_;
@@ -117,18 +132,20 @@ class EndpointGpu : public EndpointGpuTest, public ::testing::WithParamInterface
 INSTANTIATE_TEST_SUITE_P(, EndpointGpu, ::testing::Bool(), [](const auto& way) { return way.param ? "SameHost" : "OverTcp"; });
 
 TEST_P(EndpointGpu, EverySizeByEveryVerb) {
-  for (const size_t bytes : {size_t{1}, size_t{8}, size_t{4097}, size_t{16384}, size_t{16385}, kMiB + 3, 5 * kMiB + 1}) {
-    const size_t from_off = 4099, to_off = 77;
-    for (const OperationKind verb : kVerbs) {
-      refill();
-      const auto [sent, received] =
-          move(verb, {*from_, there_, {source(from_off, bytes)}}, {*to_, here_, {target(to_off, bytes)}});
-      ASSERT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
-      expect_arrived(to_off, bytes, from_off);
-      expect_untouched(0, to_off);
-      expect_untouched(to_off + bytes, 4096);
-    }
-  }
+  expect_every_size_moves();
+}
+
+/// Both ends sum what they move.
+class EndpointGpuSums : public EndpointGpu {
+ protected:
+  EndpointGpuSums() { EXPECT_TRUE(environment_set(Variable::kChecksum, "on").is_ok()); }
+  ~EndpointGpuSums() override { EXPECT_TRUE(environment_set(Variable::kChecksum, "").is_ok()); }
+};
+INSTANTIATE_TEST_SUITE_P(, EndpointGpuSums, ::testing::Bool(),
+                         [](const auto& way) { return way.param ? "SameHost" : "OverTcp"; });
+
+TEST_P(EndpointGpuSums, EverySizeByEveryVerb) {
+  expect_every_size_moves();
 }
 
 TEST_P(EndpointGpu, ACaptureOfTheApplicationSurvivesAllOfIt) {

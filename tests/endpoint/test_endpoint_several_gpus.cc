@@ -13,6 +13,7 @@
 #include "lanes/net/net_lane.h"
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
+#include "tests/support/expect_log.h"
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
 #include "tests/support/several_gpus.h"
@@ -28,8 +29,8 @@ constexpr size_t kPool = 3 * kMiB;
 class EndpointSeveralGpus : public EndpointTest {
  protected:
   /// Connects `a_` and `b_`, endpoints of kOwn. @param steered over a plugin whose flows go to a GPU
-  void start(bool peers, bool steered) {
-    ASSERT_NO_FATAL_FAILURE(set_up({.plugin = PluginKind::kFake, .memory = MemoryType::kCuda}));
+  void start(bool peers, bool steered, bool checksums = false) {
+    ASSERT_NO_FATAL_FAILURE(set_up({.plugin = PluginKind::kFake, .memory = MemoryType::kCuda, .checksums = checksums}));
     auto gpus = std::make_shared<SeveralGpus>(3);
     gpus_ = gpus.get();
     if (peers) gpus->let_reach(kOwn, kOther);
@@ -42,7 +43,9 @@ class EndpointSeveralGpus : public EndpointTest {
       if (gpus_->gpu_of(data) == kOther) ++given_of_other_;
       return false;
     };
-    plugin_ = std::make_shared<LockedNetPlugin>(std::make_unique<FaultyNetPlugin>(*below_, std::move(policy)));
+    auto faulty = std::make_unique<FaultyNetPlugin>(*below_, std::move(policy));
+    faulty_ = faulty.get();
+    plugin_ = std::make_shared<LockedNetPlugin>(std::move(faulty));
     for (auto& pool : pools_) {
       pool.own = memory_->allocate_device(kOwn, kPool).value();
       pool.other = memory_->allocate_device(kOther, kPool).value();
@@ -106,6 +109,7 @@ class EndpointSeveralGpus : public EndpointTest {
 
   SeveralGpus* gpus_ = nullptr;
   std::shared_ptr<NetPlugin> below_;
+  FaultyNetPlugin* faulty_ = nullptr;
   std::atomic<int> given_of_other_{0};
   Pools pools_[2];
   uint64_t seed_ = 0;
@@ -133,6 +137,37 @@ TEST_F(EndpointSeveralGpus, MemoryOutOfReachGoesByWayOfTheHostWhereFlowsAreSteer
   ASSERT_NO_FATAL_FAILURE(start(false, true));
   expect_everything_moves();
   EXPECT_EQ(given_of_other_, 0);
+}
+
+// What its own GPU does not reach, the one sums that owns it.
+TEST_F(EndpointSeveralGpus, ChecksumsAreComputedByWhoReachesTheMemory) {
+  for (const bool peers : {true, false}) {
+    SCOPED_TRACE(peers ? "peers" : "no peers");
+    ASSERT_NO_FATAL_FAILURE(start(peers, false, true));
+    expect_everything_moves();
+    EXPECT_GT(gpus_->sums(kOwn), 0u);
+    EXPECT_EQ(gpus_->sums(kOther) > 0, !peers);
+    a_.reset();
+    b_.reset();
+    for (auto& pool : pools_) pool = {};
+  }
+}
+
+TEST_F(EndpointSeveralGpus, AWrongBitOfGpuMemoryFailsTheOperationAtBothEnds) {
+  allow_log("TCPX_E_CORRUPT");
+  ASSERT_NO_FATAL_FAILURE(start(false, false, true));
+  for (const auto& [from_gpu, to_gpu] : {std::pair(kOwn, kOwn), {kOwn, kOther}, {kOther, kOwn}}) {
+    for (const bool flips : {true, false}) {
+      SCOPED_TRACE(concat("from GPU ", from_gpu, " to GPU ", to_gpu, flips ? ", flipped" : ""));
+      const auto from = ranges(a_, pools_[0], from_gpu, 3, 50'001), to = ranges(b_, pools_[1], to_gpu, 3, 50'001);
+      fill(from, ++seed_);
+      faulty_->flip = flips;
+      const auto [sent, received] = move(OperationKind::kSend, {*a_.endpoint, a_.conn, from}, {*b_.endpoint, b_.conn, to});
+      const Code expected = flips ? Code::kCorrupt : Code::kOk;
+      EXPECT_EQ(sent.code(), expected) << sent.to_string();
+      EXPECT_EQ(received.code(), expected) << received.to_string();
+    }
+  }
 }
 
 TEST_F(EndpointSeveralGpus, WithoutAWayItIsRefusedAndBothGpusAreNamed) {

@@ -68,6 +68,23 @@ TEST_F(LinkSetupByHand, EveryNumberOfThePeerIsBounded) {
   }
 }
 
+// A library that is older, or one whose word for it is another.
+TEST_F(LinkSetupByHand, ChecksumsAreWithAPeerThatHasThem) {
+  for (const std::string& word : {std::string(), std::string("cannot")}) {
+    auto [peer, server] = channels();
+    auto other = in_thread([this, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
+      LinkSetup setup = setup_of(false, acceptor_);
+      setup.checksums = true;
+      return set_up_link(std::move(*channel), false, setup, soon()).status();
+    });
+    Parameters parameters = kIdentity;
+    if (!word.empty()) parameters.insert({{"checksums", word}, {"sum seed", "1"}});
+    ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
+    expect_told(peer.finish(Status::ok(), soon()), Code::kMismatch, "UCCL_TCPX_CHECKSUM is on at one end");
+    expect_told(other.get(), Code::kMismatch, "UCCL_TCPX_CHECKSUM is on at one end");
+  }
+}
+
 TEST_F(LinkSetupByHand, ASilentPeerIsLeftAtTheDeadline) {
   auto [peer, other] = acceptor(Deadline::after(milliseconds(50)));
   EXPECT_EQ(other.wait_for(seconds(10)), std::future_status::ready) << "it gets a second to say its verdict";
