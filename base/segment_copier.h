@@ -1,5 +1,6 @@
 // SegmentCopier: many scattered copies as one unit of work, for gathering and scattering the pieces of a vector transfer and for
-// moving short messages between GPU and host memory. It also computes checksums (base/byte_sum.h) of memory that only it may reach.
+// moving short messages between GPU and host memory. It also computes checksums (base/byte_sum.h), of memory that maybe nobody
+// else reaches.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,7 @@ struct SumFactors {
 };
 static_assert(sizeof(SumFactors) + 16 <= 4096, "most bytes of a kernel's parameters");
 
-/// Starts the sums on `stream`, whose device is current. Each piece's `position` becomes what the piece adds to the string's sum.
+/// Starts the sums on `stream`, whose device is current. Each `position` becomes what the piece adds to the sum of the string.
 /// @param pieces addressed by the GPU; must stay valid until the kernel has finished. @param count from 1.
 cudaError_t launch_sum_pieces(SumPiece* pieces, uint32_t count, const SumFactors& factors, cudaStream_t stream);
 

@@ -1,9 +1,9 @@
-// The arithmetic of a checksum on a GPU (base/byte_sum.h): what one thread of a block adds to the sum of a piece of the string. Seen by
-// nvcc too; on the host its test runs it.
+// The arithmetic of a checksum on a GPU (base/byte_sum.h): what one thread of a block adds to the sum of a piece of the string.
+// Seen by nvcc too; on the host its test runs it.
 //
-// The string's words have nothing to do with how memory is aligned: thread t of T takes words t, t + T, ... of the piece and puts each
-// together from the one or two aligned words of memory in which it lies. An aligned word that contains a byte of the piece is in the
-// same page as that byte, so it can be read, and no other one is.
+// The string's words have nothing to do with how memory is aligned: each thread takes every 256th word of the piece, and puts
+// it together from the one or two aligned words of memory in which it lies. An aligned word that contains a byte of the piece
+// is in the same page as that byte, so it can be read, and no other one is.
 #pragma once
 
 #include <cstddef>

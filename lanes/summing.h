@@ -1,5 +1,5 @@
-// Summing: the checksum of a job's bytes while it is computed (base/byte_sum.h), by whoever reads the memory: threads of the host, or a
-// GPU. It only reads.
+// Summing: the checksum of a job's bytes while it is computed (base/byte_sum.h), by whoever reads the memory: threads of the
+// host, or a GPU. It only reads.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ class Summing {
   static std::unique_ptr<Summing> begin(std::shared_ptr<const ByteSumKey> key, std::span<const HeldRange> ranges,
                                         const PullParts& parts);
 
-  /// Call it until it is not false. @return true: `sum` is the checksum; an error: there is none. Then the memory is not read any more.
+  /// Call it until it is not false; the memory is not read any more then. @return true: `sum` is the checksum; an error: there
+  /// is none
   virtual Result<bool> is_done() = 0;
   virtual uint64_t sum() const = 0;
   /// Ends it early: it is done as soon as nothing reads the memory, or nothing but a thread that hangs.
