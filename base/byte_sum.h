@@ -33,7 +33,7 @@ class ByteSumKey {
   uint64_t multiplier() const { return squares_[0]; }
   /// The multiplier to the power of `exponent`, modulo p.
   uint64_t power(uint64_t exponent) const;
-  /// What the sum of a block multiplies this word with: power(kBlockWords - 1 - word).
+  /// The factor of this word in the sum of a block: power(kBlockWords - 1 - word).
   uint64_t power_in_block(size_t word) const;
   /// The multiplier, its square, the square of that ...
   const std::array<uint64_t, 61>& squares() const { return squares_; }

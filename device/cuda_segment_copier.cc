@@ -161,7 +161,7 @@ class CudaSegmentCopier final : public SegmentCopier {
     });
   }
 
-  // What has a stream of its own, or a kernel that is running, does not end in the order of submission.
+  // Work with a stream of its own, or with a kernel that is running, does not end in the order of submission.
   Result<bool> query_alone(CopyTicket ticket) override {
     const Result<bool> in_order = query(ticket);
     if (!in_order.is_ok() || *in_order) return in_order;

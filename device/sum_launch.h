@@ -10,7 +10,7 @@
 
 namespace tcpx {
 
-/// What the kernel needs besides the pieces. It goes along with the launch, so nothing outlives that.
+/// Factors that the kernel needs besides the pieces. They go along with the launch, so nothing outlives that.
 struct SumFactors {
   uint64_t in_block[kSumThreads];  ///< ByteSumKey::power_in_block
   uint64_t squares[61];            ///< ByteSumKey::squares

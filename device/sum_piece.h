@@ -81,7 +81,7 @@ class PieceWords {
   uint64_t count_;
 };
 
-/// What a thread contributes to the sum of the piece's words, of which the last one counts once; still to be multiplied with
+/// A thread's share of the sum of the piece's words, of which the last one counts once; still to be multiplied with
 /// multiplier^(kSumThreads - 1 - thread). Words are counted from the end: where threads lack one, it is in the first round.
 /// @param step multiplier^kSumThreads
 TCPX_HOST_DEVICE inline uint64_t sum_of_thread(const PieceWords& words, uint32_t thread, uint64_t step) {

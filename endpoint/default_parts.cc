@@ -30,7 +30,7 @@ std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size
       machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ", unpacker.name());
 }
 
-// What the plugin cannot do is left to the network.
+// Encryption that the plugin cannot do is left to the network.
 Status check_encryption(const LocalMachine& machine, Protection protection) {
   if (protection != Protection::kEncrypt || machine.plugin->encrypts()) return Status::ok();
   const bool embedded = machine.plugin_path == "embedded";

@@ -32,7 +32,7 @@ class HostSumming final : public Summing {
   bool stopped_ = false;
 };
 
-// What a GPU has begun ends: its memory always answers.
+// A sum that a GPU has begun ends: its memory always answers.
 class GpuSumming final : public Summing {
  public:
   GpuSumming(std::shared_ptr<const ByteSumKey> key, std::vector<CopySegment> segments, SegmentCopier& copier)

@@ -10,7 +10,7 @@ namespace tcpx {
 
 struct OpenSsl;
 
-/// What one end knows when a session has failed.
+/// Knowledge of one end when a session has failed.
 struct TlsFailure {
   Credential own;  ///< of this end
   bool is_server;

@@ -44,7 +44,7 @@ enum class MemoryId : uint64_t {};
 /// Identifies the operation that one asynchronous call started; never reused.
 enum class OperationId : uint64_t {};
 
-/// Who asks for a connection.
+/// The client that asks for a connection.
 struct PeerInfo {
   std::string ip;
   int remote_gpu_idx = 0;

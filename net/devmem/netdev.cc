@@ -30,7 +30,7 @@ std::optional<T> number_in(std::span<const std::byte> attributes, uint16_t type)
   return found ? value_of<T>(*found) : std::nullopt;
 }
 
-/// What a refused bind is about, or what to do.
+/// The subject of a refused bind, or what to do.
 std::string_view cure_of(uint8_t command, int error, std::string_view words) {
   const bool receives = command == kBindRx;
   switch (error) {

@@ -6,7 +6,7 @@
 // the first of a connection, some of those sent twice. A few are ordinary; many say that header split or flow steering is
 // wrong.
 //
-// What the kernel tells is trusted no more than what a plugin tells: a fragment of another dma-buf or beyond the pool's end is
+// The kernel's word is trusted no more than what a plugin tells: a fragment of another dma-buf or beyond the pool's end is
 // the end of the connection, and so is an error. The tokens of a read that failed are given back at once.
 #pragma once
 
@@ -25,7 +25,7 @@
 
 namespace tcpx::devmem {
 
-/// Where the bytes of one read are.
+/// Places of the bytes of one read.
 struct DevmemRead {
   uint64_t bytes = 0;               ///< 0: the peer sends no more
   std::vector<Fragment> fragments;  ///< src_off counts from the pool

@@ -1,4 +1,4 @@
-// What device-memory TCP adds to sockets, which the headers of older systems lack.
+// Options that device-memory TCP adds to sockets, which the headers of older systems lack.
 //
 // torvalds/linux: include/uapi/asm-generic/socket.h (SO_DEVMEM_DONTNEED, SCM_DEVMEM_DMABUF), include/linux/socket.h
 // (MSG_SOCK_DEVMEM), include/uapi/linux/uio.h (struct dmabuf_token), net/core/sock.c (MAX_DONTNEED_TOKENS, MAX_DONTNEED_FRAGS),

@@ -5,7 +5,7 @@
 // The hello's code is of all that it says, and the answer's of the hello and of all that the answer says; who speaks is part of both.
 // So neither can be changed, moved to another socket or sent back. That a hello comes a second time is for the listener to see.
 //
-// Where data is encrypted, the key of a socket is derived from that key, and from all that both have said on this socket. The hello says
+// With encryption, the key of a socket is derived from that key, and from all that both have said on this socket. The hello says
 // that it is encrypted, so two ends that do not agree on this have no proof and no key in common.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the threads of a GPU compute of a checksum, computed by the host, beside what the host computes in its own way.
+// The share of a checksum that the threads of a GPU compute, computed by the host, beside what the host computes in its own way.
 #include "device/sum_piece.h"
 
 #include <gtest/gtest.h>

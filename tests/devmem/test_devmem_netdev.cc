@@ -1,4 +1,4 @@
-// What is asked of the kernel, and what its refusals are called. tests/devmem/run_vm.sh binds for real.
+// Requests to the kernel, and the names of its refusals. tests/devmem/run_vm.sh binds for real.
 #include "net/devmem/netdev.h"
 
 #include <gtest/gtest.h>

@@ -139,7 +139,7 @@ TEST_F(EndpointSeveralGpus, MemoryOutOfReachGoesByWayOfTheHostWhereFlowsAreSteer
   EXPECT_EQ(given_of_other_, 0);
 }
 
-// What its own GPU does not reach, the one sums that owns it.
+// Memory that its own GPU does not reach is summed by the GPU that owns it.
 TEST_F(EndpointSeveralGpus, ChecksumsAreComputedByWhoReachesTheMemory) {
   for (const bool peers : {true, false}) {
     SCOPED_TRACE(peers ? "peers" : "no peers");

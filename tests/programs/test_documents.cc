@@ -318,7 +318,7 @@ TEST(Documents, TablesAreNotTooWide) {
   }
 }
 
-// What the page on security bounds is what the code has.
+// Bounds that the page on security tells are those of the code.
 TEST(Documents, SecurityTellsTheBoundsOfTheCode) {
   const std::string page = read_file(kRoot / "docs/security.md");
   const auto in_units = [](uint64_t bytes, uint64_t unit, const char* name) {

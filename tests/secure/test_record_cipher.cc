@@ -42,7 +42,7 @@ std::string hex_of(const Record& record) {
   return to_hex_text(record.data(), record.size());
 }
 
-/// What the receiving end takes from the wire: its length as the record says, then the content. "": refused
+/// Content that the receiving end takes from the wire: its length as the record says, then the content. "": refused
 std::string open(RecordCipher& cipher, Record record) {
   const auto size = RecordCipher::size_of(std::span(record).first<RecordCipher::kHeadBytes>());
   if (!size.is_ok()) return "";

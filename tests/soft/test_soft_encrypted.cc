@@ -300,7 +300,7 @@ TEST_F(SoftEncrypted, AHandleThatSaysOtherwiseOpensNothing) {
   EXPECT_FALSE(listener_->has_peer());
 }
 
-// What the reader holds of a record does not come again.
+// The part of a record that the reader holds does not come again.
 TEST_F(SoftEncrypted, AReaderSleepsNoLongerThanItsChunkGoesOn) {
   auto ours = must(connect(info_, true)), theirs = accept_softly(*listener_);
   theirs.spare_copies = true;

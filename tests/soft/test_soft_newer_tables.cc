@@ -1,4 +1,4 @@
-// What the newer tables of the software plugin's file have beyond version 7, and which entries they leave out. SoftTable and
+// All that the newer tables of the software plugin's file have beyond version 7, and which entries they leave out. SoftTable and
 // SoftConformance run through each of them.
 #include <dlfcn.h>
 #include <link.h>

@@ -1,4 +1,4 @@
-// What SegmentCopier::submit_sum computes, by the one who looks at the bytes in their order.
+// The value of SegmentCopier::submit_sum, by the one who looks at the bytes in their order.
 #pragma once
 
 #include <cstdint>
