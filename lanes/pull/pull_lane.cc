@@ -148,9 +148,8 @@ bool PullLane::step(Pull& pull, size_t& running) {
   }
   if (!pull.begun()) {
     const auto is_done = [](const auto& mapping) { return mapping->mapped->is_done(); };
-    const auto has_buffer = [](const auto& mapping) { return mapping->mapped->has_buffer(); };
     if (!std::all_of(pull.mappings.begin(), pull.mappings.end(), is_done)) return false;
-    if (!std::all_of(pull.mappings.begin(), pull.mappings.end(), has_buffer)) {
+    if (!can_begin(pull)) {
       leave(pull);
       return true;
     }
