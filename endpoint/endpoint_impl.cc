@@ -273,9 +273,10 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
     return submit(kind, conn, std::move(plan), std::nullopt, options);
   }
   uint64_t bytes = 0;
-  bool counted = !one_sided;
   for (const LocalRange& range : ranges) bytes += range.bytes;
-  for (const RemoteRange& range : remote) counted |= counts_uses(range.slot);
+  size_t most = one_sided ? parts_of(ranges.size(), bytes) : 1;
+  const auto counts = [](const RemoteRange& range) { return counts_uses(range.slot); };
+  if (most > 1 && std::any_of(remote.begin(), remote.end(), counts)) most = 1;
   NamedRanges named(ranges, remote);
   const auto prepare = [&](Operation& whole, std::span<Operation* const> movers) -> Status {
     TCPX_RETURN_IF_ERROR(named.check(registry_, is_target(kind), whole.uses));
@@ -286,7 +287,7 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
   const auto give = [&](const Operation& whole, Operation& mover, size_t part, size_t parts) {
     named.give(size_of(stretch_of(ranges.size(), part, parts)), whole.uses, mover);
   };
-  return start(kind, conn, options, counted ? 1 : parts_of(ranges.size(), bytes), prepare, give);
+  return start(kind, conn, options, most, prepare, give);
 }
 
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::shared_ptr<const PlannedRanges> plan,
@@ -334,7 +335,7 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   Operation& last = *acquired.all().back();  // of parts: moves nothing, and brings the notification when all bytes are in place
   try {
     TCPX_RETURN_IF_ERROR(prepare(*operation, movers));
-    for (Operation* const mover : movers) TCPX_RETURN_IF_ERROR(order(*mover, gpus_of(operation->uses, config_.gpu_idx), options));
+    for (Operation* const mover : movers) TCPX_RETURN_IF_ERROR(order(*mover, operation->uses, options));
     if (options.notify != nullptr) last.notify = std::make_unique<NotifyMsg>(*options.notify);
   } catch (const std::bad_alloc&) {
     return Status(Code::kExhausted, "start operation", "out of memory");
@@ -357,14 +358,15 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   return id;
 }
 
-// Orders the operation among the work of these GPUs.
-Status Endpoint::Impl::order(Operation& operation, const std::vector<int>& gpus, const SubmitOptions& options) {
+// Orders the operation among the GPUs' work. @param uses of its memory, or of all parts of what it is a part of
+Status Endpoint::Impl::order(Operation& operation, std::span<const RegionUse> uses, const SubmitOptions& options) {
   const auto after = [&operation](Result<std::unique_ptr<GpuMark>> mark) {
     if (mark.is_ok()) operation.after.push_back(std::move(*mark));
     return mark.status();
   };
   if (options.after_stream) {
-    for (const int gpu : gpus) TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_stream(*options.after_stream, gpu)));
+    for (const int gpu : gpus_of(uses, config_.gpu_idx))
+      TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_stream(*options.after_stream, gpu)));
   }
   if (options.after_event != nullptr) TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_event(options.after_event)));
   return Status::ok();

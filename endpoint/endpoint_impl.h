@@ -94,7 +94,7 @@ class Endpoint::Impl {
   template <class Prepare, class Give>
   Result<OperationId> start(OperationKind kind, ConnId conn, const SubmitOptions& options, size_t most, Prepare prepare,
                             Give give);
-  Status order(Operation& operation, const std::vector<int>& gpus, const SubmitOptions& options);
+  Status order(Operation& operation, std::span<const RegionUse> uses, const SubmitOptions& options);
   Result<std::optional<Region>> remove_region(MemoryId id, Deadline deadline);
   bool fail_links_that_serve(MemoryId region);
   void wait_until_unmapped(std::vector<ServedLinks::Holder> holders, MemoryId region);

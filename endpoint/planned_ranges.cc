@@ -35,9 +35,9 @@ class RangeChecker {
     if (region_ != nullptr && region_->id == range.memory) {
       if (!is_inside(*region_, range.data, range.bytes)) return check_inside(*region_, range.data, range.bytes);
     } else {
-      TCPX_ASSIGN_OR_RETURN(use_, registry_.use(range.memory, range.data, range.bytes));
-      region_ = &use_.region();
-      if (uses_ != nullptr) uses_->push_back(use_);
+      TCPX_ASSIGN_OR_RETURN(RegionUse use, registry_.use(range.memory, range.data, range.bytes));
+      region_ = &use.region();
+      (uses_ != nullptr ? uses_->emplace_back() : use_) = std::move(use);
     }
     if (remote != nullptr) {
       const RemoteSlot& slot = remote->slot;
@@ -59,7 +59,7 @@ class RangeChecker {
   const bool writes_;
   std::vector<RegionUse>* const uses_;
   const Region* region_ = nullptr;  // of the range checked last
-  RegionUse use_;                   // of region_
+  RegionUse use_;                   // of region_, without `uses_`
   std::optional<Region> first_;     // of the first range that is not empty
   const Region* fits_ = nullptr;    // of the last range that is not empty: it may be used with the first one
   const RemoteSlot* slot_ = nullptr;  // checked last
