@@ -83,7 +83,7 @@ bool JobSums::add_up(Job& job) {
   return true;
 }
 
-// Of a job whose sum has been computed, or needs none.
+// The sum of a job here, once it has been computed or none is needed.
 JobSums::Sum JobSums::own_of(const Job& job) {
   return job.status.is_ok() && job.sum.summing != nullptr ? Sum(job.sum.summing->sum()) : std::nullopt;
 }

@@ -24,7 +24,7 @@ struct TokenRange {
 };
 static_assert(sizeof(TokenRange) == 8 && offsetof(TokenRange, count) == 4);
 
-// Of one call. With more ranges it fails; with more tokens it gives back so many and says so.
+// Limits of one call. With more ranges it fails; with more tokens it gives back so many and says so.
 inline constexpr size_t kMostRanges = 128;
 inline constexpr size_t kMostTokens = 1024;
 
