@@ -139,7 +139,7 @@ tcpx_add_netns_test(transfer ${_netns}/transfer.sh $<TARGET_FILE:test_tcpx_trans
 add_executable(netns_meet ${CMAKE_CURRENT_SOURCE_DIR}/netns/meet.cc)
 target_link_libraries(netns_meet PRIVATE tcpx_endpoint)
 tcpx_add_netns_test(families ${_netns}/families.sh $<TARGET_FILE:netns_meet>)
-tcpx_add_netns_test(pods ${_netns}/pods.sh $<TARGET_FILE:netns_meet>)
+tcpx_add_netns_test(pods ${_netns}/pods.sh $<TARGET_FILE:netns_meet> ${PROJECT_BINARY_DIR}/tests/test_tcpx_perf)
 tcpx_add_netns_test(pairs ${_netns}/pairs.sh $<TARGET_FILE:netns_meet>)
 tcpx_add_netns_test(one_subnet ${_netns}/one_subnet.sh $<TARGET_FILE:netns_meet>)
 tcpx_add_netns_test(bridges ${_netns}/bridges.sh $<TARGET_FILE:test_tcpx_transfer>)

@@ -4,13 +4,14 @@
 #
 #   scenario.sh PROGRAM
 set -u
-readonly program=${1:?which program?}
+program=${1:?which program?}
 cluster() { "$(dirname "${BASH_SOURCE[0]}")/cluster.sh" "$@"; }
 
 export TCPX_NETNS_ID=$$
 export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth
 scratch=$(mktemp -d)
 server='' port=''
+as=() # a command in front of both ends
 trap 'cluster down; rm -rf "$scratch"' EXIT
 trap 'exit 1' HUP INT TERM
 cluster up || exit $?
@@ -25,7 +26,7 @@ fail() {
 start_server() {
   port=''
   : >"$scratch/server" # here and now: the port in it would be that of the server before
-  cluster exec b "$program" server --port 0 "$@" >"$scratch/server" 2>&1 &
+  cluster exec b "${as[@]}" "$program" server --port 0 "$@" >"$scratch/server" 2>&1 &
   server=$!
   for _ in $(seq 200); do
     port=$(sed -n 's/.*waiting for a client on port \([0-9]*\).*/\1/p' "$scratch/server")
@@ -37,14 +38,12 @@ start_server() {
 }
 
 # run_client ARGUMENT...: to its end. Its output is $scratch/client.
-run_client() { cluster exec a "$program" client 10.77.1.2 --port "$port" "$@" >"$scratch/client" 2>&1; }
+run_client() { cluster exec a "${as[@]}" "$program" client 10.77.1.2 --port "$port" "$@" >"$scratch/client" 2>&1; }
 
 # sent_bytes N: bytes host a has sent over eth<N> so far, as the kernel counts it, headers included.
 sent_bytes() { cluster exec a cat "/sys/class/net/eth$1/statistics/tx_bytes"; }
 
 on() { ip -n "tcpx-$1-$TCPX_NETNS_ID" "${@:2}" || fail "ip ${*:2}"; }
-
-as=() # a command in front of both ends of `meet`
 
 # meet SERVER CLIENT [TIMES]: for meet.cc as the program: the client connects with the metadata of the server. The outputs are $scratch/server
 # and $scratch/client, `server` is the process.

@@ -2,7 +2,9 @@
 # Two containers of one host, each with its own network, processes, IPC and mounts, as pods have them: where both have mounted one
 # directory they share memory, and no byte crosses the network between them; else they say what is missing, and use TCP.
 #
-#   pods.sh PATH_OF_meet
+# GPU memory moves over NVLink, PCIe or within the GPU then; where there is no GPU, that part is left out.
+#
+#   pods.sh PATH_OF_meet PATH_OF_tcpx_perf
 source "$(dirname "$0")/common.sh"
 export UCCL_TCPX_LOCAL=auto UCCL_TCPX_LOG_LEVEL=info
 unshare --pid --ipc --mount --fork --mount-proc true 2>/dev/null || { echo "SKIPPED: unshare makes no containers here"; exit 77; }
@@ -65,4 +67,21 @@ unset UCCL_TCPX_LOCAL_DIR
 
 as=(unshare --pid --ipc --mount --fork --mount-proc)
 expect "one /dev/shm" "same host, host memory through shared memory" 0
+
+# GPU memory, compared byte by byte; each container sees one GPU, and names it 0.
+mapfile -t gpus < <(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null)
+if [[ ${#gpus[@]} -gt 0 ]]; then
+  program=$2
+  run=(--layer endpoint --memory cuda -b 64M -n 20)
+  before=$(sent_bytes 1)
+  CUDA_VISIBLE_DEVICES=${gpus[0]} start_server "${run[@]}" 0
+  CUDA_VISIBLE_DEVICES=${gpus[-1]} run_client 0 "${run[@]}" || fail "GPU memory: client: exit code $?"
+  wait "$server" || fail "GPU memory: server: exit code $?"
+  way=$(grep -o 'GPU memory [^;]*' "$scratch/client" | head -1)
+  sent=$((($(sent_bytes 1) - before) >> 20))
+  [[ $sent -eq 0 ]] || fail "GPU memory: $sent MiB went over NICs (${way:-the client does not name its way})"
+  echo "${way:-GPU memory}: $(grep -o 'Avg:.*' "$scratch/client" | head -1): ok"
+else
+  echo "GPU memory: not tried: nvidia-smi finds no GPU"
+fi
 echo "PASSED: containers that have a directory in common share memory"
