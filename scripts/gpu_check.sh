@@ -10,8 +10,8 @@
 # asked for: it builds nothing else and takes about five minutes, with NCCL beside it where there are two GPUs and PyTorch. `nixl`, the
 # back-end for NIXL beside NIXL's own and beside Endpoint, runs where scripts/install_deps.sh --nixl has installed NIXL; alone, it builds
 # nothing else and takes about five minutes, too. `python`, the package's tests and its costs, runs only when asked for, with a python3
-# that has nanobind, pytest and PyTorch with CUDA. So do `local`, endpoints of one host beside TCP, and `cores`, the defaults of threads
-# and sockets beside other settings, about 5 minutes each.
+# that has nanobind, pytest and PyTorch with CUDA. So do `local`, endpoints of one host beside TCP, tensors where python3 has PyTorch,
+# and two containers, and `cores`, the defaults of threads and sockets beside other settings, about 5 minutes each.
 # Report and logs go to $OUT when it is set, else to build/gpu_report. Extra CMake arguments may be given in $CMAKE_ARGS.
 # Needs g++, CMake, Ninja, the CUDA toolkit with compute-sanitizer, and the libraries of scripts/install_deps.sh.
 # Exit status: 0 all passed, 1 something failed or could not be run, 77 no GPU here.
@@ -47,7 +47,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,one_host.txt,one_host.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -106,14 +106,16 @@ say "machine: $(. /etc/os-release && echo "$PRETTY_NAME"), $jobs cores"
 say ""
 
 # The one with PyTorch, not the newest that CMake finds.
-[[ $parts != python ]] || CMAKE_ARGS+=" -DPython_EXECUTABLE=$(command -v python3)"
+[[ $parts != python && $parts != local ]] || CMAKE_ARGS+=" -DPython_EXECUTABLE=$(command -v python3)"
 # shellcheck disable=SC2086  # CMAKE_ARGS is a list
 step build.log 60 "configure" cmake --preset release -DCMAKE_CUDA_ARCHITECTURES="${architecture:-90}" ${CMAKE_ARGS:-} || finish
 targets=()
 [[ $parts != endpoint ]] || targets=(--target bench_endpoint)
 [[ $parts != nixl ]] || targets=(--target nixl_plugin bench_endpoint)
 [[ $parts != python ]] || targets=(--target python_package write_times)
-[[ $parts != local ]] || targets=(--target test_device_gpu test_endpoint_gpu bench_endpoint)
+has_torch=$(python3 -c 'import nanobind, torch; print(torch.cuda.is_available())' 2>/dev/null)
+[[ $parts != local ]] || targets=(--target test_device_gpu test_endpoint_gpu bench_endpoint netns_meet test_tcpx_perf)
+[[ $parts != local || $has_torch != True ]] || targets+=(python_package)
 [[ $parts != cores ]] || targets=(--target test_tcpx_perf)
 step build.log 240 "build" cmake --build --preset release -j "$jobs" "${targets[@]}" || finish
 
@@ -303,6 +305,12 @@ run_local() {
   step local.txt 60 "shares and pulls" "$build/tests/test_device_gpu" --gtest_filter='*Share*:*GpuPull*'
   step local.txt 120 "endpoints of GPUs" "$build/tests/test_endpoint_gpu"
   step local.txt 150 "bench_endpoint, local" "$build/bench/bench_endpoint" --only local --nccl off --json "$out/local.json"
+  if [[ $has_torch == True ]]; then
+    step one_host.txt 120 "tensors of PyTorch" env PYTHONPATH="$build/python" python3 python/bench/one_host.py --json "$out/one_host.json"
+    grep -aE '^(allocator|default|expandable) ' "$out/one_host.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
+  fi
+  # Where it makes no network namespaces it says so, and has shown nothing.
+  step local.txt 60 "two containers" tests/netns/pods.sh "$build/tests/netns_meet" "$build/tests/test_tcpx_perf"
   sanitize memcheck 100 "pulls" --report-api-errors no "$build/tests/test_device_gpu" --gtest_filter='*GpuPull*'
   sed -n '/^One host/,$p' "$out/local.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
 }

@@ -16,6 +16,13 @@ import tcpx
 BENCH = Path(__file__).parents[1] / "bench"
 
 
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize("direction", ["in", "out"])
 def test_peers(direction, tmp_path):
     report = tmp_path / "peers.json"
@@ -33,15 +40,33 @@ def test_peers_wants_a_place_for_slow_ones():
 
 
 def test_peers_sees_a_wrong_byte():
-    spec = importlib.util.spec_from_file_location("peers", BENCH / "peers.py")
-    peers = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(peers)
+    peers = load("peers")
     with tcpx.Endpoint(listen="127.0.0.1") as endpoint:
         memory = peers.Memory(endpoint, 3, 4096)
         memory.fill(1)
         assert memory.is_right(1) and not memory.is_right(2)
         memory.places[1][7] ^= 1
         assert not memory.is_right(1)
+
+
+def test_one_host(tmp_path):
+    torch = pytest.importorskip("torch")
+    report = tmp_path / "one_host.json"
+    small = ["--gigabytes", "0.1", "--seconds", "0.02", "--json", report]
+    run = subprocess.run([sys.executable, BENCH / "one_host.py", *small], capture_output=True, text=True, timeout=200)
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(report.read_text())["rows"]
+    assert {"first", "again", "8 B", "64 MiB", "scattered"} < rows[0].keys()
+    assert len(rows) == (4 if torch.cuda.is_available() else 1)
+
+
+def test_one_host_knows_which_parts_were_written_last():
+    pytest.importorskip("torch")
+    one_host = load("one_host")
+    nbytes = 4096 * one_host._RANGE
+    whole, parts = (one_host.expected(nbytes, run, "cpu") for run in (1, 2))
+    changed = (whole != parts).view(-1, one_host._RANGE).any(1)
+    assert changed[:2048].all() and changed[2048::2].all() and not changed[2049::2].any()
 
 
 @pytest.fixture(scope="module")
