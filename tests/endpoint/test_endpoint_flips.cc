@@ -1,0 +1,26 @@
+// Endpoints with UCCL_TCPX_CHECKSUM=on over a wire that flips bits (tests/support/flip_storm.h). Those with UCCL_TCPX_SECURITY=encrypt are in
+// test_endpoint_encrypted.cc.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "base/environment.h"
+#include "tests/support/flip_seed.h"
+#include "tests/support/flip_storm.h"
+
+namespace tcpx::testing {
+namespace {
+
+TEST(EndpointFlips, NoFlippedBitOnTheWayIsDoneWithWrongBytes) {
+  const auto with_checksums = [] {
+    EXPECT_TRUE(environment_set(Variable::kChecksum, "on").is_ok());
+    auto endpoint = Endpoint::create(FlipStorm::config());
+    EXPECT_TRUE(environment_set(Variable::kChecksum, "").is_ok());
+    return std::move(*endpoint);
+  };
+  FlipStorm storm(with_checksums, next_flip_seed());
+  storm.run(kFlips);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
