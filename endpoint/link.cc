@@ -150,9 +150,10 @@ bool Link::move(Lane& lane) {
   advanced |= context_.lanes.compare_sums(lane);
   for (; Job* const job = context_.lanes.ended(lane); lane.drop_ended()) {
     advanced = true;
-    if (job->status.code() == Code::kCorrupt)
-      log(LogLevel::kError, "connection ", static_cast<uint64_t>(context_.id), " to ", peer_name_, ", ", path_, ": operation ",
-          job->number, job->of_peer ? " of the peer: " : ": ", job->status.to_string());
+    if (job->status.code() == Code::kCorrupt) {
+      job->status = located(*job);
+      log(LogLevel::kError, job->status.to_string());
+    }
     if (job->of_peer) {
       peer_.end_moved(static_cast<PeerJob&>(*job), lane.receives());
     } else {
@@ -160,6 +161,17 @@ bool Link::move(Lane& lane) {
     }
   }
   return advanced;
+}
+
+// Its status, with the connection, the way and NICs of its bytes, and the part of an operation that it moves.
+Status Link::located(const Job& job) const {
+  const auto [begin, end] = job.named;
+  const std::string ranges = job.of_peer        ? " of the peer"
+                             : end - begin == 1 ? concat(", range ", begin)
+                                                : concat(", ranges ", begin, " to ", end - 1);
+  return Status(job.status.code(), job.status.operation(),
+                concat("connection ", static_cast<uint64_t>(context_.id), " to ", peer_name_, ", ", path_, ": operation ",
+                       job.number, ranges, ": ", job.status.detail()));
 }
 
 void Link::end_late() {

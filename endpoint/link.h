@@ -111,6 +111,7 @@ class Link final : private ControlSink {
   void fail_if_broken();
   bool progress_lanes();
   bool move(Lane& lane);
+  Status located(const Job& job) const;
   bool send_notifications();
   bool flush();
   void end_late();

@@ -175,7 +175,9 @@ void LocalOperations::end_moved(const Job& job, bool received) {
     return local.enter(Phase::kAnswer);
   }
   if (received && well) receiver_.deliver_notify(local);
-  book_.finish(local, local.answered ? local.answer : job.status);
+  // Both ends have found that checksums differ, and the own message names what the caller knows.
+  const bool answered = local.answered && job.status.code() != Code::kCorrupt;
+  book_.finish(local, answered ? local.answer : job.status);
 }
 
 void LocalOperations::end_early(LocalOperation& local, Status why) {

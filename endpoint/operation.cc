@@ -293,6 +293,7 @@ void OperationTable::push_free(uint32_t index) {
 void OperationTable::empty(Operation& operation) {
   empty_vector(operation.ranges);
   empty_vector(operation.remote);
+  operation.named = {};
   empty_vector(operation.after);
   operation.rounds.reset();
   empty_vector(operation.uses);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -46,6 +47,7 @@ struct alignas(64) Operation {
   std::vector<RegionUse> uses;  ///< of the regions of `ranges`; what has parts holds those of all its parts
   std::vector<HeldRange> ranges;
   std::vector<WireRange> remote;          ///< kWrite, kRead: as many as `ranges`
+  std::pair<size_t, size_t> named;        ///< of the ranges or blocks that the call names: begin and end of those in `ranges`
   std::unique_ptr<PlannedRounds> rounds;  ///< of a plan: `bytes`, `ranges` and `remote` are those of the current round
   std::unique_ptr<NotifyMsg> notify;
   std::vector<std::unique_ptr<GpuMark>> after;  ///< memory is touched only when all are reached

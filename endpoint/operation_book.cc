@@ -28,6 +28,7 @@ void count_latency(LatencyHistogram& latency, Duration taken) {
 std::unique_ptr<Job> job_of(const LocalOperation& local, Packing packing) {
   auto job = std::make_unique<Job>();
   job->number = local.number();
+  job->named = local.operation->named;
   job->ranges = local.operation->ranges;
   job->bytes = local.operation->bytes;
   job->packing = packing;

@@ -153,6 +153,7 @@ void NamedRanges::make_room(size_t count, Operation& operation) const {
 }
 
 void NamedRanges::give(size_t count, std::span<const RegionUse> uses, Operation& operation) {
+  operation.named = {next_, next_ + count};
   for (const size_t end = next_ + count; next_ < end; ++next_) {
     const LocalRange& range = ranges_[next_];
     while (uses[use_].region().id != range.memory) ++use_;
@@ -225,7 +226,8 @@ Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(std::shared_ptr<cons
                                             : concat("index ", here, " of a plan of ", known, " ranges"));
     }
   }
-  std::unique_ptr<PlannedRounds> rounds(new PlannedRounds(std::move(plan), uses, std::move(local), std::move(remote), stretch));
+  std::unique_ptr<PlannedRounds> rounds(
+      new PlannedRounds(std::move(plan), uses, std::move(local), std::move(remote), stretch, chosen ? first : 0));
   if (writes) TCPX_RETURN_IF_ERROR(rounds->check_targets());
   return rounds;
 }
@@ -256,6 +258,7 @@ void PlannedRounds::next(Operation& operation) {
   operation.ranges.clear();
   operation.remote.clear();
   operation.bytes = 0;
+  operation.named = {first_ + next_, first_ + end_};
   const size_t most = std::min<size_t>(end_ - next_, kMaxWireRanges);
   operation.ranges.reserve(most);
   operation.remote.reserve(most);
@@ -265,7 +268,10 @@ void PlannedRounds::next(Operation& operation) {
     const Region& region = uses_[range.region].region();  // held until the last round is over
     const WireRange there{plan_->slots[range.slot], range.offset, range.bytes};
     if (join(operation, region, range.data, there)) continue;
-    if (operation.ranges.size() == kMaxWireRanges) return;
+    if (operation.ranges.size() == kMaxWireRanges) {
+      operation.named.second = first_ + next_;
+      return;
+    }
     operation.ranges.emplace_back(region, range.data, range.bytes);
     operation.remote.push_back(there);
     operation.bytes += range.bytes;

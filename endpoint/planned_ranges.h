@@ -112,11 +112,12 @@ class PlannedRounds {
 
  private:
   PlannedRounds(std::shared_ptr<const PlannedRanges> plan, std::span<const RegionUse> uses, std::vector<uint32_t> indices,
-                std::vector<uint32_t> remote_indices, std::pair<size_t, size_t> stretch)
+                std::vector<uint32_t> remote_indices, std::pair<size_t, size_t> stretch, size_t first)
       : plan_(std::move(plan)),
         uses_(uses),
         indices_(std::move(indices)),
         remote_indices_(std::move(remote_indices)),
+        first_(first),
         next_(stretch.first),
         end_(stretch.second) {}
   PlannedRanges::Range at(size_t index) const;
@@ -126,6 +127,7 @@ class PlannedRounds {
   const std::span<const RegionUse> uses_;       // of the plan's regions
   const std::vector<uint32_t> indices_;         // empty: all, in order
   const std::vector<uint32_t> remote_indices_;  // empty: as indices_
+  const size_t first_;                          // of `indices_` among all that the call names
   size_t next_;
   const size_t end_;
 };

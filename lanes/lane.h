@@ -48,6 +48,7 @@ struct Job {
 
   uint64_t number = 0;                ///< of the operation, given by the end that started it
   bool of_peer = false;               ///< the peer started the operation
+  std::pair<size_t, size_t> named;    ///< not of_peer: begin and end of its ranges among those that the call names
   std::span<const HeldRange> ranges;  ///< kept alive by the operation until the job has ended
   Packing packing = Packing::kWhole;  ///< over the network
   WaySet offered = 0;                 ///< receive: the ways on one host that the sender offers

@@ -101,6 +101,31 @@ TEST(EndpointChecksums, ASendThatLostABitFailsAtBothEnds) {
   EXPECT_NE(status.detail().find("100000 bytes"), std::string::npos) << status.to_string();
 }
 
+TEST(EndpointChecksums, WhatFailsNamesItsConnectionItsWayAndItsRanges) {
+  allow_log("TCPX_E_CORRUPT");
+  FlippingPair pair(true, true);
+  pair.a.plugin->flip = pair.b.plugin->flip = true;
+  const std::vector<LocalRange> ranges{pair.here.range(0, 9000), pair.here.range(20'000, 9000)};
+  const std::vector<RemoteRange> remote{{pair.slot, 50'000}, {pair.slot, 0}};
+  const ConnectionStats stats = stats_of(*pair.a.endpoint, pair.at_a);
+  for (const bool writes : {true, false}) {
+    for (const size_t count : {2, 1}) {
+      const auto here = std::span(ranges).first(count);
+      const auto there = std::span(remote).first(count);
+      const Status status =
+          writes ? pair.a.endpoint->write(pair.at_a, here, there) : pair.a.endpoint->read(pair.at_a, here, there);
+      ASSERT_EQ(status.code(), Code::kCorrupt) << status.to_string();
+      const std::string begin =
+          concat("connection ", static_cast<uint64_t>(pair.at_a), " to ", stats.peer, ", ", stats.path, ": operation ");
+      EXPECT_EQ(status.detail().compare(0, begin.size(), begin), 0) << status.to_string();
+      const std::string named = count == 1 ? ", range 0: 9000 bytes" : ", ranges 0 to 1: 18000 bytes";
+      EXPECT_NE(status.detail().find(named), std::string::npos) << status.to_string();
+    }
+  }
+  EXPECT_NE(stats.path.find("lo"), std::string::npos) << stats.path;
+  EXPECT_TRUE(logged("of the peer: 9000 bytes"));
+}
+
 // Any length, any bit, one or both ways of a round trip.
 TEST(EndpointChecksums, NoFlippedBitOfManyIsDoneWithWrongBytes) {
   allow_log("TCPX_E_CORRUPT");

@@ -121,6 +121,24 @@ TEST_F(PlannedRangesTest, IndicesChooseAndOrder) {
       << "these have their places already";
 }
 
+TEST_F(PlannedRangesTest, ARoundKnowsWhichRangesOfTheCallItHas) {
+  for (size_t i = 0; i < kMaxWireRanges + 5; ++i) add(2 * i, 1, 2 * i);
+  const auto all = plan();
+  for (const bool chosen : {false, true}) {
+    std::vector<uint32_t> indices(ranges_.size());
+    for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<uint32_t>(indices.size() - 1 - i);
+    const auto choice = chosen ? std::optional(PlannedRounds::Chosen{indices, {}}) : std::nullopt;
+    const auto rounds = begin(all, choice).value();
+    rounds->next(operation_);
+    EXPECT_EQ(operation_.named, std::pair(size_t{0}, size_t{kMaxWireRanges}));
+    rounds->next(operation_);
+    EXPECT_EQ(operation_.named, std::pair(size_t{kMaxWireRanges}, ranges_.size()));
+    const auto part = PlannedRounds::begin(all, operation_.uses, choice, false, 1, 3).value();
+    part->next(operation_);
+    EXPECT_EQ(operation_.named, stretch_of(ranges_.size(), 1, 3));
+  }
+}
+
 TEST_F(PlannedRangesTest, BlocksMeetInAnyPairs) {
   const LocalRange local{id_, memory_.data() + 100, 1000};  // 7 blocks of 128 bytes, and a part of one
   const auto plan = plan_blocks(registry_, local, {slot_, 4096}, 128, kInstance).value();
@@ -247,6 +265,7 @@ TEST_F(PlannedRangesTest, PartsOfAListAreItsRangesInOrder) {
       ++next;
     }
     EXPECT_EQ(mover.ranges.size(), mover.remote.size());
+    EXPECT_EQ(mover.named, std::pair(begin, end));
   }
   EXPECT_EQ(next, ranges_.size());
 }
