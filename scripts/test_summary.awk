@@ -20,17 +20,19 @@ function skip(reason, whose, how_many) {
   if (!seen_skip[reason, whose]++) skips[reason] = skips[reason] (skips[reason] == "" ? "" : ", ") whose
 }
 
-function finish_case(    i, n, names) {
+function finish_case(    i, n, names, cases) {
   if (status == "run") outcome = "passed"
   else if (status == "fail" || (status == "notrun" && message !~ /^SKIP_/)) outcome = "failed"
   else outcome = "skipped"
-  total[outcome]++
+  # An entry that is a file of tests counts for as many as have passed, and for those that were skipped.
+  cases = outcome == "passed" && passed != "" ? passed : 1
+  total[outcome] += cases
   if (outcome == "failed") {
     failures = failures sprintf("\nFAILED %s (%s)\n", name, FILENAME)
     for (i = printed > 30 ? printed - 29 : 1; i <= printed; i++) failures = failures "  " output[i] "\n"
   }
   n = split(labels[name], names, " ")
-  for (i = 1; i <= n; i++) { seen[names[i]] = 1; count[names[i], outcome]++ }
+  for (i = 1; i <= n; i++) { seen[names[i]] = 1; count[names[i], outcome] += cases }
   if (outcome == "skipped") {
     if (reason == "") reason = status == "disabled" ? "disabled" : last_line
     if (reason == "") reason = "no reason given"
@@ -39,7 +41,6 @@ function finish_case(    i, n, names) {
     sub(/\..*/, "", suite)
     skip(reason, suite, 1)
   }
-  # An entry that is a file of tests: those of them that were skipped count, too.
   for (reason in parts) {
     total["skipped"] += parts[reason]
     for (i = 1; i <= n; i++) count[names[i], "skipped"] += parts[reason]
@@ -53,12 +54,16 @@ function finish_case(    i, n, names) {
 /^ *Test +#[0-9]+: / { sub(/^ *Test +#[0-9]+: /, ""); labels[$0] = pending; pending = ""; next }
 
 # RESULTS
-/<testcase / { name = attribute($0, " name"); status = attribute($0, "status"); message = reason = last_line = ""; expect_reason = printed = 0; split("", parts); next }
+/<testcase / { name = attribute($0, " name"); status = attribute($0, "status"); message = reason = last_line = ""; passed = ""; expect_reason = printed = 0; split("", parts); next }
 /<\/testcase>/ { if (name != "") finish_case(); next }
 /<skipped message=/ { message = attribute($0, "message"); next }
 name != "" && !/^\t*<\/?(system-out|properties|property|failure|skipped)/ { output[++printed] = text_of($0) }
-name != "" && expect_reason { reason = text_of($0); expect_reason = 0 }   # GoogleTest: the line below "FILE:LINE: Skipped"
-name != "" && reason == "" && /: Skipped$/ { expect_reason = 1; next }
+name != "" && expect_reason {                                            # GoogleTest: the line below "FILE:LINE: Skipped"
+  reason = text_of($0); expect_reason = 0
+  if (status == "run") parts[reason]++
+}
+name != "" && /: Skipped$/ { expect_reason = 1; next }
+name != "" && /\[  PASSED  \] [0-9]+ test/ { passed = $0; sub(/^.*\[  PASSED  \] /, "", passed); passed += 0 }
 name != "" && /SKIPPED [0-9]+: / {                                       # conftest.py: of the tests of a file
   line = $0; sub(/^.*SKIPPED /, "", line); part = line; sub(/^[0-9]+: /, "", part)
   parts[text_of(part)] += line + 0

@@ -57,6 +57,16 @@ def test_a_file_of_which_a_part_is_skipped(tmp_path: Path) -> None:
     assert said.endswith("\n1 passed, 0 failed, 3 skipped\n")
 
 
+def test_a_file_of_googletest_counts_its_cases(tmp_path: Path) -> None:
+    reasons = ("no GPU", "no GPU", "no peer")
+    skipped = "".join(f"/it.cc:7: Skipped\n{reason}\n[  SKIPPED ] It.IsThere (0 ms)\n" for reason in reasons)
+    end = "[==========] 10 tests from 2 test suites ran.\n[  PASSED  ] 7 tests.\n[  SKIPPED ] 3 tests, listed below:\n"
+    said = summary(tmp_path, subprocess.CompletedProcess([], 0, skipped + end))
+    assert "  2: no GPU (python.it)" in said
+    assert "  1: no peer (python.it)" in said
+    assert said.endswith("\n7 passed, 0 failed, 3 skipped\n")
+
+
 def test_a_file_that_tests_nothing_is_skipped(tmp_path: Path) -> None:
     run = run_file(tmp_path, ALL)
     assert run.returncode == 77, run.stdout

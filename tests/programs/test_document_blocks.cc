@@ -204,7 +204,6 @@ TEST(DocumentBlockChecker, FailuresAreSeen) {
 // ----------------------------------------------------------------------------------------------------------------
 
 TEST(DocumentBlocks, EveryRunnableBlockRuns) {
-  if (!std::string(TCPX_SANITIZE).empty()) GTEST_SKIP() << "the blocks build programs without the flags of -fsanitize";
   size_t passed = 0;
   for (const std::string& document : documents()) {
     std::vector<std::string> faults;
