@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD ?= build/$(PRESET)
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
-CLANG := $(if $(filter asan-ubsan,$(PRESET)),--fuzz)
+CLANG := $(if $(filter asan-ubsan tsan,$(PRESET)),--fuzz)
 PROGRAMS := test_device_discovery test_connection test_tcpx_transfer test_tcpx_perf p2p_fullmesh
 
 .PHONY: all test install clean help configure place tools $(PROGRAMS)

@@ -9,7 +9,7 @@ usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl] [--
 Installs the missing packages with apt-get, as root or through sudo, after saying which. Does nothing when all is there.
 
   --check  only list what is missing; exit code 1 when something is
-  --fuzz   also what the preset `asan-ubsan` needs: clang, its runtime libraries and symbolizer
+  --fuzz   also what the presets `asan-ubsan` and `tsan` need: clang, its runtime libraries and symbolizer
   --tests  also what only tests need: iproute2, for two hosts made of network namespaces; pkgconf, to use what was installed;
            Python's headers and build/python-tools, a virtual environment with wheels from PyPI, to build and test the Python package
   --mpi    also what run_p2p_fullmesh.sh starts ranks with: mpirun of Open MPI
