@@ -51,7 +51,9 @@ bool LocalOperations::start(LocalOperation& local) {
     book_.wait(local);
     return false;
   }
-  const bool is_short = operation.bytes <= link_.inline_bytes;
+  bool in_frame = operation.bytes <= link_.inline_bytes;
+  // A send in a frame is done before its receive has been posted, which applications may count on.
+  if (operation.kind == OperationKind::kWrite && in_frame) in_frame = !link_.lanes.beats_frames(operation.ranges);
   switch (operation.kind) {
     case OperationKind::kRecv:
       receiver_.post(local);
@@ -60,10 +62,10 @@ bool LocalOperations::start(LocalOperation& local) {
       enter(local, Window::kRestOffers);
       break;
     case OperationKind::kSend:
-      enter(local, is_short ? Window::kSends : Window::kSendOffers);
+      enter(local, in_frame ? Window::kSends : Window::kSendOffers);
       break;
     case OperationKind::kWrite:
-      enter(local, is_short ? Window::kRest : Window::kRestOffers);
+      enter(local, in_frame ? Window::kRest : Window::kRestOffers);
       break;
   }
   return true;

@@ -185,7 +185,7 @@ Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange>
 }
 
 Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange>&& ranges, const Charge& charge) {
-  if (!is_short(frame)) return begin_long(frame, std::move(ranges), charge);
+  if (!is_short(frame) || link_.lanes.beats_frames(ranges)) return begin_long(frame, std::move(ranges), charge);
   if (!is_on_gpu(ranges)) {
     if (const auto data = or_refuse(gather(ranges, room_), frame.operation, charge); data) {
       answer_read(frame.operation, *data);

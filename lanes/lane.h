@@ -80,6 +80,8 @@ class Lane {
   /// Sender: call before telling the peer of a transfer. @param words empty; gets what the receiver's lane needs to know
   /// @return false: these bytes cannot go this way
   virtual bool offer(std::span<const HeldRange> /*ranges*/, std::vector<std::byte>& /*words*/) { return false; }
+  /// Sender: true if this way is faster for such bytes than a frame that contains them, however few they are.
+  virtual bool beats_frames(std::span<const HeldRange> /*ranges*/) { return false; }
   /// Receiver: checks the words of an offer of so many bytes. @return kProtocol naming what a correct peer would not say
   virtual Status check(std::span<const std::byte> /*words*/, uint64_t /*bytes*/) const { return Status::ok(); }
   /// Receiver: true if offered bytes can come this way. @param words checked

@@ -75,6 +75,12 @@ bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, Packing wanted)
   return ready;
 }
 
+bool Lanes::beats_frames(std::span<const HeldRange> ranges) {
+  // Frames have a check of their own; to compare checksums costs more than a copy of so few bytes.
+  if (!sums_.empty() || declined_ || !pulls_gpu_) return false;
+  return std::any_of(near_.begin(), near_.end(), [&](const auto& lane) { return !lane->receives() && lane->beats_frames(ranges); });
+}
+
 Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bool on_host) {
   Offer offer;
   std::vector<std::byte> words;
@@ -101,6 +107,7 @@ std::string_view Lanes::objection_to(const GoFrame& go, std::span<const HeldRang
 
 void Lanes::send(std::unique_ptr<Job> job, const GoFrame& go) {
   begin_sum(*find(go.way, false), *job);
+  if (!is_of_host(job->ranges.front().region(), on_host_.memory)) pulls_gpu_ = go.way == Way::kPull;
   if (go.way != Way::kNetwork) return find(go.way, false)->push(std::move(job), {}, go);
   declined_ = host_ != nullptr;
   job->packing = go.packing;

@@ -44,6 +44,8 @@ class Lanes {
   // Sender.
   /// False while a thread prepares this end for these ranges: offer them later. @param wanted packing over the network
   bool is_ready_to_offer(std::span<const HeldRange> ranges, Packing wanted);
+  /// True if the peer, as far as is known, gets these bytes sooner by an offer than in a frame, however few they are.
+  bool beats_frames(std::span<const HeldRange> ranges);
   /// Call before telling the peer of a transfer, while the transfer can still be refused on its own.
   /// @param on_host false: over the network only
   /// @return the error of the plugin or the allocator if the bytes cannot leave in any way
@@ -125,6 +127,7 @@ class Lanes {
   ControlStream& stream_;
   const bool eager_;
   bool declined_ = false;  // a peer on this host has chosen the network, so offers prepare it, too
+  bool pulls_gpu_ = true;  // as far as is known, the peer copies GPU memory of this end by itself
   NetLane net_send_, net_recv_;
   std::vector<std::unique_ptr<Lane>> near_;  // on one host: best first, of each way the sender and then the receiver
   std::vector<Lane*> all_{&net_send_, &net_recv_};

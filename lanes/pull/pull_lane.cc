@@ -31,6 +31,11 @@ bool PulledLane::offer(std::span<const HeldRange> ranges, std::vector<std::byte>
   return !sources.empty();
 }
 
+bool PulledLane::beats_frames(std::span<const HeldRange> ranges) {
+  return !ranges.empty() && !is_of_host(ranges.front().region(), memory_) && sources_.are_ready(ranges) &&
+         !sources_.of(ranges).empty();
+}
+
 Status PullLane::check(std::span<const std::byte> words, uint64_t bytes) const {
   const auto bad = [](std::string detail) { return Status(Code::kProtocol, "read sources", std::move(detail)); };
   if (words.size() % sizeof(WireSource) != 0) return bad(concat(words.size(), " bytes of sources"));

@@ -36,9 +36,11 @@ class PulledLane final : public Lane {
  public:
   /// All must outlive this.
   PulledLane(const HostPeer& peer, const PullParts& parts, ControlStream& stream)
-      : Lane(Way::kPull, false), sources_(peer, parts.memory, parts.unmapper, stream) {}
+      : Lane(Way::kPull, false), memory_(parts.memory), sources_(peer, parts.memory, parts.unmapper, stream) {}
   bool is_ready(std::span<const HeldRange> ranges) override { return sources_.are_ready(ranges); }
   bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) override;
+  /// GPU memory: a frame costs a copy to the host and one from it, each as long as one copy from GPU to GPU.
+  bool beats_frames(std::span<const HeldRange> ranges) override;
   void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override {
     ended_.push_back(std::move(job));
     enter(*ended_.back());
@@ -57,6 +59,7 @@ class PulledLane final : public Lane {
   std::string flight_record() const override { return concat("copied by the peer: ", ended_.size(), " to be reported"); }
 
  private:
+  MemoryOps& memory_;
   Sources sources_;
   Status status_;
 };

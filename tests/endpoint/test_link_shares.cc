@@ -115,6 +115,63 @@ TEST_F(LinkShares, ADriverThatTakesLongToShareHoldsUpNothingElse) {
   EXPECT_TRUE(await(FrameType::kWrite));
 }
 
+// A frame costs a copy to the host and one from it; the peer's GPU needs one copy, however short.
+TEST_F(LinkShares, ShortWritesArePulledOnceTheirMemoryIsShared) {
+  gpu_.hold_sharing();
+  (void)write(device(0, kShort));
+  ASSERT_TRUE(await(FrameType::kWriteData)) << "the operation has waited until its memory was shared";
+  gpu_.release_sharing();
+  ASSERT_FALSE(offered(0).empty());
+  const OperationId pulled = write(device(1, kShort));
+  const auto offer = this->offer(FrameType::kWrite);
+  ASSERT_TRUE(offer);
+  ASSERT_EQ(offer->sources.size(), 1u);
+  EXPECT_EQ(offer->sources[0].address, reinterpret_cast<uint64_t>(device_.data() + 1));
+  EXPECT_EQ(offer->sources[0].bytes, kShort);
+  say_go(pulled, Way::kPull);
+  say_done(pulled);
+  ASSERT_TRUE(drive([&] { return !pending(pulled); }));
+  EXPECT_TRUE(end_of(pulled).is_ok());
+
+  (void)write(host(0, kShort));
+  EXPECT_TRUE(await(FrameType::kWriteData)) << "host memory";
+  (void)send(device(0, kShort));
+  EXPECT_TRUE(await(FrameType::kSendData)) << "a send would wait for its receive";
+}
+
+TEST_F(LinkShares, ShortReadsOfSharedMemoryAreAnsweredWithItsPlace) {
+  OperationPayload payload;
+  payload.ranges = {advertised(device_id_, 8, kShort)};
+  gpu_.hold_sharing();
+  say(FrameType::kRead, kOperation, 0, kShort, Packing::kWhole, &payload);
+  ASSERT_TRUE(await(FrameType::kReadData)) << "the read has waited until its memory was shared";
+  gpu_.release_sharing();
+  ASSERT_FALSE(offered(0).empty());
+  say(FrameType::kRead, kOperation + 1, 0, kShort, Packing::kWhole, &payload);
+  const auto offer = this->offer(FrameType::kReady);
+  ASSERT_TRUE(offer);
+  ASSERT_EQ(offer->sources.size(), 1u);
+  EXPECT_EQ(offer->sources[0].address, reinterpret_cast<uint64_t>(device_.data() + 8));
+}
+
+TEST_F(LinkShares, ShortWritesGoInFramesWhereThePeerDoesNotPull) {
+  ASSERT_FALSE(offered(0).empty());
+  const OperationId first = write(device(0, kShort));
+  ASSERT_TRUE(await(FrameType::kWrite));
+  say_go(first, Way::kRing);
+  say_done(first);
+  ASSERT_TRUE(drive([&] { return !pending(first); }));
+  (void)write(device(0, kShort));
+  EXPECT_TRUE(await(FrameType::kWriteData));
+  const OperationId longer = write(device(0, kLong));
+  ASSERT_TRUE(await(FrameType::kWrite));
+  say_go(longer, Way::kPull);
+  say_done(longer);
+  ASSERT_TRUE(drive([&] { return !pending(longer); }));
+  (void)write(device(0, kShort));
+  EXPECT_TRUE(await(FrameType::kWrite)) << "the peer pulls again";
+}
+
 TEST_F(LinkShares, WhatLiesWhollyInAShareIsPulled) {
   share(kLong + 10);
   offer_write_from(10);
