@@ -118,10 +118,11 @@ constexpr VariableInfo kTable[] = {
     {Variable::kTlsPeers, "UCCL_TCPX_TLS_PEERS", VariableKind::kText, "", 0, 0, 0, "", "",
      "Names that peers may have, as in `head.svc,*.trainer.svc`; `*` is one label. The DNS names of a certificate count, its common name "
      "when it has none. When unset, any name."},
-    {Variable::kChecksum, "UCCL_TCPX_CHECKSUM", VariableKind::kChoice, "", 0, 0, 0, "off", "off|on",
+    {Variable::kChecksum, "UCCL_TCPX_CHECKSUM", VariableKind::kChoice, "", 0, 0, 0, "off", "off|on|retry",
      "Endpoint: `on` sums what a transfer longer than UCCL_TCPX_INLINE_BYTES moves, at the sender from its source and at the receiver "
-     "from where it lies in the end. When the two differ, the operation fails at both ends with TCPX_E_CORRUPT. Holds for each "
-     "connection of which an end has it. A GPU sums its own memory."},
+     "from where it lies in the end. When the two differ, the operation fails at both ends with TCPX_E_CORRUPT. One end that has it "
+     "is enough. With `retry` a write or read of this end is first started once more, which uses a slot again; a send is not, as its "
+     "receive has ended. A GPU sums its own memory."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host|none",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "

@@ -16,6 +16,7 @@ inline ConnectionStats sum_of(ConnectionStats a, const ConnectionStats& b) {
   a.inline_received += b.inline_received;
   a.operations_done += b.operations_done;
   a.operations_failed += b.operations_failed;
+  a.operations_repeated += b.operations_repeated;
   for (size_t i = 0; i < a.latency.buckets.size(); ++i) a.latency.buckets[i] += b.latency.buckets[i];
   a.latency.count += b.latency.count;
   a.latency.sum += b.latency.sum;

@@ -95,7 +95,8 @@ Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts par
   TCPX_ASSIGN_OR_RETURN(const auto local, environment_choice(Variable::kLocal));
   config.same_host = config.same_host && local == 0;
   TCPX_ASSIGN_OR_RETURN(const auto checksum, environment_choice(Variable::kChecksum));
-  parts.checksums = checksum == 1;
+  parts.checksums = checksum != 0;
+  parts.repeats = checksum == 2;
   TCPX_ASSIGN_OR_RETURN(const auto instance, random_id());
   const std::shared_ptr<MemoryOps> memory = parts.memory;
   const CurrentGpu gpu(*memory, config.gpu_idx);
@@ -133,7 +134,8 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
                         .host_copier = *copiers_.pulls,
                         .unmapper = unmapper_},
               .clock = Clock::steady(),
-              .peer_timeout = *config.peer_timeout},
+              .peer_timeout = *config.peer_timeout,
+              .repeats = parts_.repeats},
       engine_(*parts_.memory, config_, operations_, [this](ConnId conn) { (void)connections_.forget(conn); }),
       connections_({.config = config_,
                     .endpoint = parts_,

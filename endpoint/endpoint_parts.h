@@ -27,6 +27,7 @@ struct EndpointParts {
   std::vector<SocketAddress> addresses;  ///< for the metadata, in the order to try them
   std::string unused_nic;   ///< NIC that other hosts could reach although its address is not in `addresses`; may be ""
   bool checksums = false;   ///< as in LinkSetup
+  bool repeats = false;     ///< as in LinkShared
   std::unique_ptr<TlsContext> tls;  ///< with the secret of this endpoint; null: the control connections are in clear
   Protection protection = Protection::kOff;  ///< peers have the same; kEncrypt: the plugin does it for the payload
   /// As in BootstrapServerOptions; for a config that names no address to listen on.

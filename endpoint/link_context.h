@@ -32,6 +32,7 @@ struct LinkShared {
   PullParts pulls;
   const Clock& clock;
   Duration peer_timeout = std::chrono::seconds(30);  ///< longest silence of the peer's host
+  bool repeats = false;  ///< writes and reads of this end whose checksums differ are started once more
 };
 
 /// The part of a link that callers see without the engine's lock. Shared, because callers and the link may each outlive the other.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -160,6 +161,10 @@ Status LocalOperations::on(const DoneFrame& frame) {
   }
   const bool refused = local.phase() == Phase::kOffered && !frame.status.is_ok();
   if (local.phase() != Phase::kAnswer && !refused) return unexpected(frame, "it is not waiting for an answer");
+  if (!local.corrupt.is_ok()) {
+    end_corrupt(local, local.corrupt, frame.status.code());
+    return Status::ok();
+  }
   book_.finish(local, frame.status);
   return Status::ok();
 }
@@ -178,8 +183,31 @@ void LocalOperations::end_moved(const Job& job, bool received) {
   }
   if (received && well) receiver_.deliver_notify(local);
   // Both ends have found that checksums differ, and the own message names what the caller knows.
-  const bool answered = local.answered && job.status.code() != Code::kCorrupt;
-  book_.finish(local, answered ? local.answer : job.status);
+  if (job.status.code() == Code::kCorrupt) {
+    const bool writes = local.kind() == OperationKind::kWrite;
+    if (!writes || local.answered || !may_repeat(local))
+      return end_corrupt(local, job.status, writes ? local.answer.code() : Code::kCorrupt);
+    // The answer may still come, and would be taken for that to the repetition, which has the same number.
+    local.corrupt = job.status;
+    local.jobs = 0;
+    return local.enter(Phase::kAnswer);
+  }
+  book_.finish(local, local.answered ? local.answer : job.status);
+}
+
+bool LocalOperations::may_repeat(const LocalOperation& local) const {
+  const bool one_sided = local.kind() == OperationKind::kWrite || local.kind() == OperationKind::kRead;
+  return one_sided && link_.shared.repeats && !local.repeated && local.ending.is_ok() && link_.stage == LinkStage::kOpen;
+}
+
+// Nothing more comes for what the peer has found corrupt, too: its answer to a write was the last frame, and a reader has told its sum
+// before it asks again. A send is not repeated, because its receive has ended at the peer.
+void LocalOperations::end_corrupt(LocalOperation& local, const Status& found, Code at_peer) {
+  if (at_peer != Code::kCorrupt || !may_repeat(local)) return book_.finish(local, found);
+  log(LogLevel::kWarning, "started once more: ", found.to_string());
+  book_.wait(local);  // what may want memory is done before the operation changes
+  ++link_.stats.operations_repeated;
+  local.begin_again(true);
 }
 
 void LocalOperations::end_early(LocalOperation& local, Status why) {

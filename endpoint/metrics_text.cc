@@ -26,6 +26,7 @@ constexpr MetricOfConnections kCounters[] = {
     {"received_inline_messages_total", "Messages received inline", &ConnectionStats::inline_received},
     {"operations_done_total", "Operations that ended well", &ConnectionStats::operations_done},
     {"operations_failed_total", "Operations that failed or were cancelled", &ConnectionStats::operations_failed},
+    {"operations_repeated_total", "Writes and reads started once more", &ConnectionStats::operations_repeated},
 };
 
 constexpr MetricOfConnections kGauges[] = {

@@ -58,7 +58,7 @@ void OperationBook::finish(LocalOperation& local, Status status) {
     (sends ? link_.stats.bytes_sent : link_.stats.bytes_received) += operation.bytes;
     if (!operation.is_last_round()) {
       if (link_.stage == LinkStage::kOpen) {
-        local.begin_again();
+        local.begin_again(false);
         return wait(local);
       }
       status = link_.status;

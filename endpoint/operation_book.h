@@ -28,6 +28,8 @@ struct LocalOperation {
   uint32_t jobs = 0;                  ///< jobs that lanes have
   bool answered = false;              ///< send, write: the peer's answer came before the lane ended the job
   Status answer;
+  Status corrupt;                     ///< write: checksums differed; kAnswer waits for the peer to have found that, too
+  bool repeated = false;              ///< it has been started once more, or this round of it
   Status ending;                      ///< why it ends early; ok: it does not
   TimePoint grace{};                  ///< latest time of its early end
   std::unique_ptr<NotifyMsg> notify;  ///< receive: came with the send
@@ -36,17 +38,17 @@ struct LocalOperation {
   uint64_t number() const { return static_cast<uint64_t>(operation->id); }
   OperationKind kind() const { return operation->kind; }
   Phase phase() const { return phase_; }
-  /// Goes back to kGpu for its next round.
-  void begin_again() {
+  /// Goes back to kGpu: for its next round, or once more for the same one.
+  void begin_again(bool same_round) {
     charge = {};
     packing = Packing::kWhole;
     offers.clear();
     ways = 0;
-    has_round = false;
+    has_round = repeated = same_round;
     begun = false;
     jobs = 0;
     answered = false;
-    answer = Status();
+    answer = corrupt = Status();
     phase_ = Phase::kGpu;
   }
   /// Enters the next phase, which must be allowed to follow.

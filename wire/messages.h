@@ -2,7 +2,8 @@
 // lanes. Pure: no socket, no clock.
 //
 // Each type has a struct below; the table shows where its fields are in a frame (frame.h). The end that starts an operation
-// chooses its number. For each direction one end alone decides the order of the transfers, so that the two ends never wait for
+// chooses its number. It may start a write or read once more under the same number, when both ends have found its bytes corrupt.
+// For each direction one end alone decides the order of the transfers, so that the two ends never wait for
 // different ones. This is the data receiver, by the order of its Gos, or on an eager link the data sender, by the order in which
 // it begins transfers. The data receiver finally decides how a transfer is packed.
 //

@@ -128,7 +128,8 @@ struct AdvertiseOptions {
   /// earlier call.
   std::optional<std::chrono::milliseconds> ends_after = {};
   /// After so many writes and reads the slot ends in the same way; 0: after any number. One that names the slot counts once, though it
-  /// may fail later, and again for every Endpoint::kMaxRanges ranges that it has.
+  /// may fail later, again for every Endpoint::kMaxRanges ranges that it has, and again if it is started once more
+  /// (UCCL_TCPX_CHECKSUM=retry).
   uint32_t uses = 0;
 };
 
@@ -209,6 +210,7 @@ struct ConnectionStats {
   uint64_t bytes_sent = 0, bytes_received = 0;    ///< payload of both ends' operations, including inline messages
   uint64_t inline_sent = 0, inline_received = 0;  ///< messages
   uint64_t operations_done = 0, operations_failed = 0;
+  uint64_t operations_repeated = 0;  ///< started once more by UCCL_TCPX_CHECKSUM=retry; parts and rounds count one by one
   uint64_t operations_pending = 0;
   uint64_t chunks_in_flight = 0, window_chunks = 0;  ///< requests that the plugin holds, and their maximum
   LatencyHistogram latency;                          ///< from submit to the end, successful operations

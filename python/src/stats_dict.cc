@@ -32,6 +32,7 @@ nb::dict dict_of(const EndpointStats& stats) {
     entry["inline_received"] = one.inline_received;
     entry["operations_done"] = one.operations_done;
     entry["operations_failed"] = one.operations_failed;
+    entry["operations_repeated"] = one.operations_repeated;
     entry["operations_pending"] = one.operations_pending;
     entry["chunks_in_flight"] = one.chunks_in_flight;
     entry["window_chunks"] = one.window_chunks;

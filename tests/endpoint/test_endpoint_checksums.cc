@@ -21,8 +21,8 @@ namespace {
 struct Flipping {
   static constexpr size_t kInline = 4096;
 
-  explicit Flipping(bool checksums) {
-    EXPECT_TRUE(environment_set(Variable::kChecksum, checksums ? "on" : "").is_ok());
+  explicit Flipping(const char* checksums) {
+    EXPECT_TRUE(environment_set(Variable::kChecksum, checksums).is_ok());
     EndpointConfig config = loopback_config();
     config.same_host = false;
     config.inline_bytes = kInline;
@@ -41,7 +41,9 @@ struct Flipping {
 struct FlippingPair {
   static constexpr size_t kBytes = 100'000;  // summed before the first byte leaves
 
-  FlippingPair(bool at_writer, bool at_target) : a(at_writer), b(at_target), here(*a.endpoint, kBytes), there(*b.endpoint, kBytes) {
+  FlippingPair(bool at_writer, bool at_target) : FlippingPair(at_writer ? "on" : "", at_target ? "on" : "") {}
+  FlippingPair(const char* at_writer, const char* at_target)
+      : a(at_writer), b(at_target), here(*a.endpoint, kBytes), there(*b.endpoint, kBytes) {
     std::tie(at_a, at_b) = connect_pair(*a.endpoint, *b.endpoint);
     slot = b.endpoint->advertise(there.whole()).value();
     here.fill(3);
@@ -124,6 +126,97 @@ TEST(EndpointChecksums, WhatFailsNamesItsConnectionItsWayAndItsRanges) {
   }
   EXPECT_NE(stats.path.find("lo"), std::string::npos) << stats.path;
   EXPECT_TRUE(logged("of the peer: 9000 bytes"));
+}
+
+// Whatever the other end has: what it is told is as without.
+TEST(EndpointChecksums, WithRetryAWriteOrReadIsStartedOnceMoreByTheEndThatStartedIt) {
+  allow_log("TCPX_E_CORRUPT");
+  for (const char* at_target : {"off", "on", "retry"}) {
+    SCOPED_TRACE(at_target);
+    FlippingPair pair("retry", at_target);
+    const LocalRange range = pair.here.whole();
+    const NotifyMsg message{.name = "told", .msg = "once"};
+    for (const bool writes : {true, false}) {
+      auto& plugin = writes ? pair.a.plugin : pair.b.plugin;
+      pair.here.fill(writes ? 7 : 8);
+      plugin->flip_next = 1;
+      const Status status = writes ? pair.a.endpoint->write(pair.at_a, range, {pair.slot}, {.notify = &message})
+                                   : pair.a.endpoint->read(pair.at_a, range, {pair.slot}, {.notify = &message});
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      EXPECT_EQ(plugin->flip_next, 0u);
+      EXPECT_EQ(pair.there.bytes(), pair.here.bytes());
+      EXPECT_EQ(pair.b.endpoint->wait_notifs(kCallTime).size(), 1u);
+      EXPECT_EQ(stats_of(*pair.a.endpoint, pair.at_a).operations_repeated, writes ? 1u : 3u);
+      plugin->flip_next = 2;
+      EXPECT_EQ((writes ? pair.write(FlippingPair::kBytes) : pair.read(FlippingPair::kBytes)).code(), Code::kCorrupt);
+      EXPECT_EQ(plugin->flip_next, 0u);
+      EXPECT_EQ((writes ? pair.write(FlippingPair::kBytes) : pair.read(FlippingPair::kBytes)).code(), Code::kOk);
+    }
+    EXPECT_EQ(stats_of(*pair.a.endpoint, pair.at_a).operations_repeated, 4u);
+    EXPECT_EQ(stats_of(*pair.b.endpoint, pair.at_b).operations_repeated, 0u) << "it has started none";
+    EXPECT_TRUE(pair.b.endpoint->get_notifs().empty()) << "said twice";
+  }
+}
+
+TEST(EndpointChecksums, WithRetryOnePartOfAPlanIsStartedOnceMore) {
+  allow_log("TCPX_E_CORRUPT");
+  FlippingPair pair("retry", "on");
+  constexpr size_t kBlock = 4, kBlocks = FlippingPair::kBytes / kBlock;  // of which no two are neighbours at both ends
+  std::vector<LocalRange> ranges;
+  std::vector<RemoteRange> remote;
+  for (size_t i = 0; i < kBlocks; ++i) {
+    ranges.push_back(pair.here.range(i * kBlock, kBlock));
+    remote.push_back({pair.slot, (kBlocks - 1 - i) * kBlock});
+  }
+  const TransferPlan plan = pair.a.endpoint->prepare(ranges, remote).value();
+  const auto move = [&](bool writes) {
+    const auto id = writes ? pair.a.endpoint->write_async(pair.at_a, plan) : pair.a.endpoint->read_async(pair.at_a, plan);
+    return pair.a.endpoint->wait(id.value(), kCallTime);
+  };
+  for (uint64_t count = 1; count <= 40; ++count) {  // more than the peer's window takes without credit for what it found corrupt
+    const bool writes = count % 2 == 0;
+    pair.here.fill(count);
+    (writes ? pair.a.plugin : pair.b.plugin)->flip_next = 1;
+    const Status status = move(writes);
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    for (size_t i = 0; i < kBlocks; ++i) {
+      const std::byte* const here = &pair.here.bytes()[i * kBlock];
+      ASSERT_TRUE(std::equal(here, here + kBlock, &pair.there.bytes()[remote[i].offset])) << "block " << i;
+    }
+    const ConnectionStats stats = stats_of(*pair.a.endpoint, pair.at_a);
+    EXPECT_EQ(stats.operations_repeated, count);
+    EXPECT_EQ(stats.operations_done, count);
+  }
+}
+
+TEST(EndpointChecksums, WithRetryTheSecondStartUsesASlotOnceMore) {
+  allow_log("TCPX_E_CORRUPT");
+  FlippingPair pair("retry", "on");
+  const LocalRange range = pair.here.whole();
+  for (const uint32_t uses : {1, 2, 3}) {
+    const RemoteSlot slot = pair.b.endpoint->advertise(pair.there.whole(), {.uses = uses}).value();
+    pair.a.plugin->flip_next = 1;
+    EXPECT_EQ(pair.a.endpoint->write(pair.at_a, range, {slot}).code(), uses == 1 ? Code::kNotFound : Code::kOk);
+    EXPECT_EQ(pair.a.endpoint->write(pair.at_a, range, {slot}).code(), uses == 3 ? Code::kOk : Code::kNotFound);
+  }
+}
+
+TEST(EndpointChecksums, WithRetryManyFlippedBitsFailNothing) {
+  allow_log("TCPX_E_CORRUPT");
+  FlippingPair pair("retry", "on");
+  std::mt19937 random(6);
+  uint64_t flipped = 0;
+  for (int i = 0; i < 500; ++i) {
+    const size_t bytes = Flipping::kInline + 1 + random() % 8192;
+    const bool writes = random() % 2 == 0, flips = random() % 4 != 0;
+    pair.here.fill(static_cast<uint64_t>(i));
+    (writes ? pair.a.plugin : pair.b.plugin)->flip_next = flips ? 1 : 0;
+    flipped += flips ? 1 : 0;
+    const Status status = writes ? pair.write(bytes) : pair.read(bytes);
+    ASSERT_TRUE(status.is_ok()) << i << ": " << status.to_string();
+    ASSERT_TRUE(std::equal(pair.there.bytes().begin(), pair.there.bytes().begin() + bytes, pair.here.bytes().begin())) << i;
+  }
+  EXPECT_EQ(stats_of(*pair.a.endpoint, pair.at_a).operations_repeated, flipped);
 }
 
 // Any length, any bit, one or both ways of a round trip.

@@ -1,4 +1,4 @@
-// Endpoints with UCCL_TCPX_CHECKSUM=on over a wire that flips bits (tests/support/flip_storm.h). Those with UCCL_TCPX_SECURITY=encrypt are in
+// Endpoints with UCCL_TCPX_CHECKSUM over a wire that flips bits (tests/support/flip_storm.h). Those with UCCL_TCPX_SECURITY=encrypt are in
 // test_endpoint_encrypted.cc.
 #include <gtest/gtest.h>
 
@@ -11,15 +11,23 @@
 namespace tcpx::testing {
 namespace {
 
-TEST(EndpointFlips, NoFlippedBitOnTheWayIsDoneWithWrongBytes) {
-  const auto with_checksums = [] {
-    EXPECT_TRUE(environment_set(Variable::kChecksum, "on").is_ok());
+void flip_with_checksums(const char* setting) {
+  const auto with_checksums = [setting] {
+    EXPECT_TRUE(environment_set(Variable::kChecksum, setting).is_ok());
     auto endpoint = Endpoint::create(FlipStorm::config());
     EXPECT_TRUE(environment_set(Variable::kChecksum, "").is_ok());
     return std::move(*endpoint);
   };
   FlipStorm storm(with_checksums, next_flip_seed());
   storm.run(kFlips);
+}
+
+TEST(EndpointFlips, NoFlippedBitOnTheWayIsDoneWithWrongBytes) {
+  flip_with_checksums("on");
+}
+
+TEST(EndpointFlips, NoFlippedBitIsDoneWithWrongBytesWhereWritesAndReadsAreRepeated) {
+  flip_with_checksums("retry");
 }
 
 }  // namespace

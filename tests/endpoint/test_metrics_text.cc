@@ -28,9 +28,9 @@ ConnectionStats figures(uint64_t number) {
   ConnectionStats stats{
       .conn = ConnId{number}, .peer = "10.0.0.1:" + std::to_string(number), .remote_gpu_idx = 5, .path = "a path"};
   uint64_t next = number * 100;
-  for (uint64_t* field :
-       {&stats.bytes_sent, &stats.bytes_received, &stats.inline_sent, &stats.inline_received, &stats.operations_done,
-        &stats.operations_failed, &stats.operations_pending, &stats.chunks_in_flight, &stats.window_chunks})
+  for (uint64_t* field : {&stats.bytes_sent, &stats.bytes_received, &stats.inline_sent, &stats.inline_received,
+                          &stats.operations_done, &stats.operations_failed, &stats.operations_repeated, &stats.operations_pending,
+                          &stats.chunks_in_flight, &stats.window_chunks})
     *field = ++next;
   return stats;
 }
@@ -118,9 +118,9 @@ TEST(MetricsText, EachFigureHasItsMetric) {
   EXPECT_EQ(read.value("tcpx_connections", with("state", "alive")), 1);
   EXPECT_EQ(read.value("tcpx_connections", with("state", "failed")), 1);
   double next = 0;
-  for (const char* name :
-       {"sent_bytes_total", "received_bytes_total", "sent_inline_messages_total", "received_inline_messages_total",
-        "operations_done_total", "operations_failed_total", "operations_pending", "chunks_in_flight", "window_chunks"}) {
+  for (const char* name : {"sent_bytes_total", "received_bytes_total", "sent_inline_messages_total",
+                           "received_inline_messages_total", "operations_done_total", "operations_failed_total",
+                           "operations_repeated_total", "operations_pending", "chunks_in_flight", "window_chunks"}) {
     ++next;
     for (const int connection : {1, 2}) {
       EXPECT_EQ(read.value(std::string("tcpx_connection_") + name, with("connection", std::to_string(connection))),

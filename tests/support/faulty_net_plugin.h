@@ -7,7 +7,7 @@
 // With `vendor_rules` memory is registered by the rules of GPUDirect-TCPX and the driver: GPU memory in whole pages only (24,
 // 25), no host memory for a receiving comm, whose flows are steered to the GPU; memory for which `refuses` is true is refused.
 //
-// With `flip` set, each message is sent with one bit changed.
+// With `flip` set, each message is sent with one bit changed, and of `flip_next` the next ones.
 #pragma once
 
 #include <atomic>
@@ -47,6 +47,7 @@ class FaultyNetPlugin final : public NetPlugin {
   uint64_t refusals() const { return refusals_; }
 
   std::atomic<bool> flip{false};
+  std::atomic<uint32_t> flip_next{0};
 
   std::optional<RecvComm> refusing;  ///< "not now" to every post
   std::optional<RecvComm> silent;    ///< nothing posted there completes any more
@@ -88,7 +89,7 @@ class FaultyNetPlugin final : public NetPlugin {
   Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
     if (broken()) return policy_.break_with;
     if (delay()) return std::optional<Request>();
-    if (!flip || bytes == 0) return plugin_.try_send(comm, data, bytes, tag, handle);
+    if ((!flip && flip_next == 0) || bytes == 0) return plugin_.try_send(comm, data, bytes, tag, handle);
     // In place, and changed back when it has been sent, because the memory is registered.
     auto* const byte = static_cast<std::byte*>(const_cast<void*>(data)) + rng_() % bytes;
     const auto bit = static_cast<std::byte>(1 << rng_() % 8);
@@ -96,6 +97,7 @@ class FaultyNetPlugin final : public NetPlugin {
     auto request = plugin_.try_send(comm, data, bytes, tag, handle);
     if (request.is_ok() && request->has_value()) {
       flipped_[**request] = {byte, bit};
+      if (flip_next > 0) --flip_next;
     } else {
       *byte ^= bit;
     }

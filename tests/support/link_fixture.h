@@ -77,6 +77,8 @@ class LinkTest : public ::testing::Test {
     parts.own_windows = parts.peers_windows = windows_;
     parts.eager = eager_;
     parts.inline_bytes = kInline;
+    parts.sum_key = sum_key_;
+    if (sum_key_ != nullptr) peer_->set_checks_data();
     if (peers_memory_ != nullptr) parts.place = peers_memory_->admit("10.0.0.1", true).value();
     parts.stream = std::make_unique<ControlStream>();
     if (shared_) {
@@ -100,7 +102,8 @@ class LinkTest : public ::testing::Test {
             .inbox = inbox_,
             .lanes = {.staging = *pool_, .device_copier = *bulk_copier_, .host_copier = *bulk_copier_},
             .pulls = {.memory = *machine_, .gpu_copier = *bulk_copier_, .host_copier = host_copier_, .unmapper = unmapper_},
-            .clock = clock_},
+            .clock = clock_,
+            .repeats = repeats_},
         kConn, std::move(parts), "test");
   }
 
@@ -289,6 +292,8 @@ class LinkTest : public ::testing::Test {
   Bytes host_ = pattern(kPart, 1), device_ = pattern(kPart, 2), peers_ = pattern(kPart, 3);
   CreditWindows::Size windows_ = CreditWindows::Size::kWhole;  // of links made from now on, and of their peers
   bool eager_ = false;                                         // links made from now on
+  std::shared_ptr<const ByteSumKey> sum_key_;                  // and their peers; null: no checksums
+  bool repeats_ = false;                                       // as in LinkShared, of links made from now on
   PeerMemory* peers_memory_ = nullptr;                         // and what holds their places; must outlive them
   ChunkBudget* budget_ = nullptr;                              // of what links made from now on send; must outlive them
   MemoryRegistry registry_{1};
