@@ -20,16 +20,15 @@ class HostSegmentCopier final : public SegmentCopier {
   }
   Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
     TCPX_RETURN_IF_ERROR(check(segments));
-    const auto add = [](void* part, std::span<const std::byte> bytes) { static_cast<ByteSumPart*>(part)->add(bytes); };
-    ByteSumPart whole(key, 0);
     uint64_t total = 0;
-    for (const CopySegment& segment : segments) {
-      if (const int error = guarded_read({segment.from, segment.bytes}, add, &whole); error != 0)
-        return system_error("sum segments", error);
-      total += segment.bytes;
-    }
-    sum = whole.value(total);
+    for (const CopySegment& segment : segments) total += segment.bytes;
+    TCPX_ASSIGN_OR_RETURN(sum, sum_of(segments, &CopySegment::from, {key, 0, total}));
     return CopyTicket{next_++};
+  }
+  Result<CopyTicket> submit_summed(std::span<const CopySegment> segments, const SumPlace& place, uint64_t& part) override {
+    TCPX_ASSIGN_OR_RETURN(const CopyTicket ticket, submit(segments));
+    TCPX_ASSIGN_OR_RETURN(part, sum_of(segments, &CopySegment::to, place));
+    return ticket;
   }
   Result<bool> query(CopyTicket ticket) override {
     if (static_cast<uint64_t>(ticket) < next_) return true;
@@ -37,6 +36,15 @@ class HostSegmentCopier final : public SegmentCopier {
   }
 
  private:
+  static Result<uint64_t> sum_of(std::span<const CopySegment> segments, auto CopySegment::*data, const SumPlace& place) {
+    const auto add = [](void* part, std::span<const std::byte> bytes) { static_cast<ByteSumPart*>(part)->add(bytes); };
+    ByteSumPart part(place.key, place.begin);
+    for (const CopySegment& segment : segments) {
+      if (const int error = guarded_read({segment.*data, segment.bytes}, add, &part); error != 0)
+        return system_error("sum segments", error);
+    }
+    return part.value(place.total);
+  }
   static Status check(std::span<const CopySegment> segments) {
     if (segments.size() <= kMaxCopySegments) return Status::ok();
     return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));

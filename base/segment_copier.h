@@ -24,6 +24,13 @@ struct CopySegment {
 /// Identifies one submit; ascending per copier, never reused.
 enum class CopyTicket : uint64_t {};
 
+/// The place of bytes in a string whose checksum is computed (base/byte_sum.h).
+struct SumPlace {
+  const ByteSumKey& key;
+  uint64_t begin;  ///< position in the string of the first of the bytes
+  uint64_t total;  ///< bytes of the string; those in question end within it
+};
+
 /// Most segments in one submit.
 inline constexpr size_t kMaxCopySegments = 16384;
 
@@ -43,6 +50,11 @@ class SegmentCopier {
   /// Starts the checksum of the `from` of all segments, one behind the other; `to` is not looked at. Otherwise as `submit`.
   /// @param key must stay valid until the ticket is done @param sum likewise; it has the value then
   virtual Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) = 0;
+
+  /// As `submit`, and computes the checksum of what then lies at the `to` of all segments, one behind the other: it is read again.
+  /// @param place its key must stay valid until the ticket is done @param part likewise; it has the value then, which is what these
+  /// bytes add to the sum of the string (ByteSumPart::value)
+  virtual Result<CopyTicket> submit_summed(std::span<const CopySegment> segments, const SumPlace& place, uint64_t& part) = 0;
 
   /// True when every byte of that ticket is in place, visible to the host and to kernels launched later, or its sum is known.
   /// Tickets finish in the order of submission.

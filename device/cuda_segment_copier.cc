@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "base/byte_sum.h"
 #include "base/clock.h"
@@ -13,21 +14,22 @@
 #include "device/resident_copier.h"
 #include "device/segment_launch.h"
 #include "device/sum_launch.h"
+#include "device/summed_stretches.h"
 #include "device/ticket_ring.h"
 
 namespace tcpx {
 namespace {
 
 constexpr size_t kInFlight = 64;
-/// Longest copy that does not queue behind longer ones; NVLink moves so much in 12 us.
-constexpr uint64_t kUrgentBytes = 4u << 20;
+/// Longest copy that does not queue behind longer ones.
+constexpr uint64_t kUrgentBytes = SummedStretches::kLastBytes;
 static_assert(kUrgentBytes >= ResidentCopier::kMostBytes);
 /// Warps that a long submit is spread over, and least bytes for each.
 constexpr uint64_t kManyPieces = 2048;
 constexpr uint64_t kLeastPieceBytes = 4096;
 constexpr size_t kMostPieces = kMaxCopySegments + kManyPieces;
-/// Two of the largest submits: one is written while the other is read.
-constexpr size_t kListCapacity = 2 * kMostPieces;
+/// Two of the largest submits, with lists of copies and of sums: one is written while the other is read.
+constexpr size_t kListCapacity = 2 * 2 * (kMostPieces + SummedStretches::kMost);
 
 struct Shape {
   size_t segments = 0;  // that are not empty
@@ -75,13 +77,19 @@ void write_pieces(std::span<const CopySegment> segments, uint64_t piece, KernelS
   }
 }
 
-/// @param list room for count_pieces. @return bytes of all segments
-uint64_t write_sum_pieces(std::span<const CopySegment> segments, uint64_t piece, SumPiece* list) {
-  uint64_t position = 0;
+/// A block's share of a checksum.
+uint64_t sum_piece_bytes(uint64_t bytes) {
+  return std::max(kLeastSumBytes, piece_bytes(bytes));
+}
+
+/// @param data of a segment: what is summed @param position of the first byte in the string
+/// @param list room for count_pieces. @return position behind the last byte
+uint64_t write_sum_pieces(std::span<const CopySegment> segments, auto CopySegment::*data, uint64_t piece, uint64_t position,
+                          SumPiece* list) {
   for (const CopySegment& segment : segments) {
     for (uint64_t at = 0; at < segment.bytes; at += piece) {
       const uint64_t bytes = std::min<uint64_t>(piece, segment.bytes - at);
-      *list++ = SumPiece{segment.from + at, position, bytes};
+      *list++ = SumPiece{segment.*data + at, position, bytes};
       position += bytes;
     }
   }
@@ -100,12 +108,15 @@ SumFactors factors_of(const ByteSumKey& key, uint64_t string_bytes) {
 // to a resident kernel that is running; the second short one within kPatience starts such a kernel for the next ones. There are
 // two, so that one is running when the other's life ends. Kernels of two submits run at once: the blocks of the second take the places
 // that the last ones of the first leave empty.
+//
+// A long copy that is to be summed is cut: its last stretch is short, and the others are summed while the next one is being copied.
 class CudaSegmentCopier final : public SegmentCopier {
  public:
   using Residents = std::array<std::unique_ptr<ResidentCopier>, 2>;
-  using Streams = std::array<FlaggedStream, 3>;
-  CudaSegmentCopier(Streams streams, MemoryBuffer lists, Residents residents)
-      : lists_(std::move(lists)), residents_(std::move(residents)), streams_(std::move(streams)) {}
+  using Streams = std::vector<FlaggedStream>;
+  static constexpr size_t kStreams = 5;
+  CudaSegmentCopier(Streams streams, Event copied, MemoryBuffer lists, Residents residents)
+      : lists_(std::move(lists)), residents_(std::move(residents)), streams_(std::move(streams)), copied_(std::move(copied)) {}
   ~CudaSegmentCopier() override { drain(); }
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
@@ -116,14 +127,13 @@ class CudaSegmentCopier final : public SegmentCopier {
     work = Work{};
     Status started = Status::ok();
     if (shape.segments == 1) {
-      started = shape.bytes <= ResidentCopier::kMostBytes ? start_short(shape.only, &work) : start_copy(shape.only, &work);
+      started = shape.bytes <= ResidentCopier::kMostBytes ? start_short(shape.only, &work) : start_alone(shape.only, &work);
     } else if (shape.segments != 0) {
       const uint64_t piece = piece_bytes(shape.bytes);
-      const size_t count = count_pieces(segments, piece);
-      TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
+      TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count_pieces(segments, piece)));
       work.list_held = stretch.held;
-      write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + stretch.first);
-      started = start_kernel(stretch.first, static_cast<uint32_t>(count), &work);
+      const Result<size_t> stream = start_kernel(segments, piece, stretch.first);
+      started = stream.is_ok() ? mark(*stream, &work) : stream.status();
     }
     if (!started.is_ok()) return fail(std::move(started));
     return CopyTicket{static_cast<uint64_t>(tickets_.push())};
@@ -132,17 +142,49 @@ class CudaSegmentCopier final : public SegmentCopier {
   Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
     TCPX_RETURN_IF_ERROR(check(segments));
     const CaptureGuard captures;
-    const uint64_t piece = std::max(kLeastSumBytes, piece_bytes(shape_of(segments).bytes));
+    const Shape shape = shape_of(segments);
+    const uint64_t piece = sum_piece_bytes(shape.bytes);
     const size_t count = count_pieces(segments, piece);
     TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
-    const std::span<SumPiece> pieces(reinterpret_cast<SumPiece*>(lists_.host()) + stretch.first, count);
+    const std::span<SumPiece> pieces = sum_list().subspan(stretch.first, count);
     Work& work = works_[tickets_.next_slot()];
     work = Work{.list_held = stretch.held, .pieces = pieces, .sum = &sum};
-    const uint64_t bytes = write_sum_pieces(segments, piece, pieces.data());
+    (void)write_sum_pieces(segments, &CopySegment::from, piece, 0, pieces.data());
     if (count != 0) {
-      if (Status started = start_sum(stretch.first, count, factors_of(key, bytes), &work); !started.is_ok())
-        return fail(std::move(started));
+      Status started = start_sum(pieces, factors_of(key, shape.bytes), kSources);
+      if (started.is_ok()) started = mark(kSources, &work);
+      if (!started.is_ok()) return fail(std::move(started));
     }
+    return CopyTicket{static_cast<uint64_t>(tickets_.push())};
+  }
+
+  Result<CopyTicket> submit_summed(std::span<const CopySegment> segments, const SumPlace& place, uint64_t& part) override {
+    TCPX_RETURN_IF_ERROR(check(segments));
+    const CaptureGuard captures;
+    const Shape shape = shape_of(segments);
+    const uint64_t piece = piece_bytes(shape.bytes), sum_piece = sum_piece_bytes(shape.bytes);
+    // A cut may make one piece more of each list.
+    const size_t copies = count_pieces(segments, piece) + SummedStretches::kMost;
+    const size_t sums = count_pieces(segments, sum_piece) + SummedStretches::kMost;
+    TCPX_ASSIGN_OR_RETURN(const ListStretch room, list_ring_.take(copies + sums));
+    Work& work = works_[tickets_.next_slot()];
+    work = Work{.list_held = room.held, .sum = &part};
+    const SumFactors factors = factors_of(place.key, place.total);
+    size_t next_copy = room.first, next_sum = room.first + copies;
+    uint64_t position = place.begin;
+    const bool is_cut = shape.bytes > SummedStretches::kLastBytes;
+    for (stretches_.begin(segments, shape.bytes); stretches_.left() != 0;) {
+      const std::span<const CopySegment> stretch = stretches_.next();
+      const std::span<SumPiece> pieces = sum_list().subspan(next_sum, count_pieces(stretch, sum_piece));
+      position = write_sum_pieces(stretch, &CopySegment::to, sum_piece, position, pieces.data());
+      next_sum += pieces.size();
+      const Result<size_t> stream = start_stretch(stretch, piece, next_copy, is_cut);
+      Status started = stream.is_ok() ? start_sum(pieces, factors, *stream) : stream.status();
+      if (started.is_ok() && stretches_.left() == 0) started = mark(*stream, &work);
+      if (!started.is_ok()) return fail(std::move(started));
+      next_copy += count_pieces(stretch, piece);
+    }
+    work.pieces = sum_list().subspan(room.first + copies, next_sum - room.first - copies);
     return CopyTicket{static_cast<uint64_t>(tickets_.push())};
   }
 
@@ -151,12 +193,8 @@ class CudaSegmentCopier final : public SegmentCopier {
       Result<bool> done = is_done(&works_[slot]);
       if (!done.is_ok()) drain();
       if (!done.is_ok() || !*done) return done;
-      const Work& work = works_[slot];
-      if (work.sum != nullptr) {
-        *work.sum = 0;
-        for (const SumPiece& piece : work.pieces) *work.sum = ByteSumKey::add(*work.sum, piece.position);
-      }
-      list_ring_.release(work.list_held);
+      collect(&works_[slot]);
+      list_ring_.release(works_[slot].list_held);
       return done;
     });
   }
@@ -166,11 +204,13 @@ class CudaSegmentCopier final : public SegmentCopier {
     const Result<bool> in_order = query(ticket);
     if (!in_order.is_ok() || *in_order) return in_order;
     Work& work = works_[static_cast<uint64_t>(ticket) % kInFlight];
-    if (work.way == Way::kStream && work.stream != kUrgent) return false;
+    if (work.way == Way::kStream && work.stream != kUrgent && work.stream != kSources) return false;
     const Result<bool> done = is_done(&work);
     if (!done.is_ok()) return fail(done.status());
-    if (*done) work.way = Way::kNothing;
-    return *done;
+    if (!*done) return false;
+    work.way = Way::kNothing;
+    collect(&work);
+    return true;
   }
 
  private:
@@ -184,9 +224,10 @@ class CudaSegmentCopier final : public SegmentCopier {
     size_t resident = 0;    // kResident: index of the copier
     CopySegment segment{};  // kResident
     std::span<const SumPiece> pieces{};
-    uint64_t* sum = nullptr;  // of `pieces`; null: a copy
+    uint64_t* sum = nullptr;  // of `pieces`; null: a copy, or the sum has been collected
   };
-  static constexpr size_t kUrgent = 2;  // of streams_
+  // Of streams_; the first two are for long copies. A sum of a stretch waits in its stream for the copy, so others have their own.
+  static constexpr size_t kUrgent = 2, kSums = 3, kSources = 4;
 
   Status check(std::span<const CopySegment> segments) const {
     TCPX_RETURN_IF_ERROR(tickets_.ready());
@@ -205,7 +246,7 @@ class CudaSegmentCopier final : public SegmentCopier {
       // After the post, so that this message does not wait for the launch.
       return residents_[newest_]->is_old(now) ? call_in(1 - newest_, now) : Status::ok();
     }
-    TCPX_RETURN_IF_ERROR(start_copy(segment, work));
+    TCPX_RETURN_IF_ERROR(start_alone(segment, work));
     return often ? call_in(newest_, now) : Status::ok();
   }
 
@@ -215,30 +256,60 @@ class CudaSegmentCopier final : public SegmentCopier {
     return launched.status();
   }
 
-  Status start_copy(const CopySegment& segment, Work* work) {
-    // Short ones do not queue behind long ones.
-    const size_t stream = segment.bytes <= kUrgentBytes ? kUrgent : 0;
-    const cudaError_t error =
-        cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, streams_[stream].stream().get());
-    TCPX_RETURN_IF_ERROR(cuda_status(error, "start copy of a segment"));
+  Status start_alone(const CopySegment& segment, Work* work) {
+    TCPX_ASSIGN_OR_RETURN(const size_t stream, start_copy(segment, segment.bytes > kUrgentBytes));
     return mark(stream, work);
   }
 
-  Status start_kernel(size_t first, uint32_t count, Work* work) {
+  // These return the stream in which the work is.
+
+  Result<size_t> start_copy(const CopySegment& segment, bool is_long) {
+    // Short ones do not queue behind long ones.
+    const size_t stream = is_long ? 0 : kUrgent;
+    const cudaError_t error =
+        cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, streams_[stream].stream().get());
+    TCPX_RETURN_IF_ERROR(cuda_status(error, "start copy of a segment"));
+    return stream;
+  }
+
+  /// @param first place for the pieces in the list
+  Result<size_t> start_kernel(std::span<const CopySegment> segments, uint64_t piece, size_t first) {
     next_kernels_ = 1 - next_kernels_;
+    const auto count = static_cast<uint32_t>(count_pieces(segments, piece));
+    write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + first);
     const auto* const list = reinterpret_cast<const KernelSegment*>(lists_.device()) + first;
     const cudaError_t error = launch_copy_segments(list, count, streams_[next_kernels_].stream().get());
     TCPX_RETURN_IF_ERROR(cuda_status(error, "launch segment kernel"));
-    return mark(next_kernels_, work);
+    return next_kernels_;
   }
 
-  Status start_sum(size_t first, size_t count, const SumFactors& factors, Work* work) {
-    next_kernels_ = 1 - next_kernels_;
-    auto* const list = reinterpret_cast<SumPiece*>(lists_.device()) + first;
+  /// Copies what a sum will read that is then launched in the stream returned.
+  Result<size_t> start_stretch(std::span<const CopySegment> stretch, uint64_t piece, size_t first, bool is_cut) {
+    const Shape shape = shape_of(stretch);
+    TCPX_ASSIGN_OR_RETURN(const size_t stream,
+                          shape.segments == 1 ? start_copy(shape.only, is_cut) : start_kernel(stretch, piece, first));
+    if (!is_cut) return stream;
+    TCPX_RETURN_IF_ERROR(copied_.view().record(streams_[stream].stream()));
+    const cudaError_t error = cudaStreamWaitEvent(streams_[kSums].stream().get(), copied_.view().get(), 0);
+    TCPX_RETURN_IF_ERROR(cuda_status(error, "let a checksum wait for its bytes"));
+    return kSums;
+  }
+
+  std::span<SumPiece> sum_list() const { return {reinterpret_cast<SumPiece*>(lists_.host()), kListCapacity}; }
+
+  /// @param pieces of sum_list
+  Status start_sum(std::span<const SumPiece> pieces, const SumFactors& factors, size_t stream) {
+    auto* const list = reinterpret_cast<SumPiece*>(lists_.device()) + (pieces.data() - sum_list().data());
     const cudaError_t error =
-        launch_sum_pieces(list, static_cast<uint32_t>(count), factors, streams_[next_kernels_].stream().get());
-    TCPX_RETURN_IF_ERROR(cuda_status(error, "launch checksum kernel"));
-    return mark(next_kernels_, work);
+        launch_sum_pieces(list, static_cast<uint32_t>(pieces.size()), factors, streams_[stream].stream().get());
+    return cuda_status(error, "launch checksum kernel");
+  }
+
+  static void collect(Work* work) {
+    if (work->sum == nullptr) return;
+    uint64_t& sum = *std::exchange(work->sum, nullptr);
+    sum = 0;
+    for (const SumPiece& piece : work->pieces) sum = ByteSumKey::add(sum, piece.position);
   }
 
   Status mark(size_t stream, Work* work) {
@@ -260,7 +331,7 @@ class CudaSegmentCopier final : public SegmentCopier {
     }
     TCPX_ASSIGN_OR_RETURN(const ResidentCopier::Answer answer, residents_[work->resident]->poll());
     if (answer != ResidentCopier::Answer::kLost) return answer == ResidentCopier::Answer::kDone;
-    TCPX_RETURN_IF_ERROR(start_copy(work->segment, work));
+    TCPX_RETURN_IF_ERROR(start_alone(work->segment, work));
     return false;
   }
 
@@ -281,8 +352,10 @@ class CudaSegmentCopier final : public SegmentCopier {
   TimePoint newest_short_{};
   size_t newest_ = 0;  // of residents_, the one launched last
   const Residents residents_;
-  Streams streams_;          // two of long work, and kUrgent
-  size_t next_kernels_ = 0;  // of streams_, the one that the last kernel went to
+  Streams streams_;
+  const Event copied_;         // the newest stretch
+  SummedStretches stretches_;  // of the submit that begins
+  size_t next_kernels_ = 0;    // of streams_, the one that the last copying kernel went to
 };
 
 Status load_copy_kernels(int device) {
@@ -306,17 +379,19 @@ Result<std::unique_ptr<SegmentCopier>> make_cuda_segment_copier(int device, Memo
   }
   TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
   TCPX_RETURN_IF_ERROR(load_copy_kernels(device));
-  TCPX_ASSIGN_OR_RETURN(FlaggedStream first, FlaggedStream::create(device, memory));
-  TCPX_ASSIGN_OR_RETURN(FlaggedStream second, FlaggedStream::create(device, memory));
-  TCPX_ASSIGN_OR_RETURN(FlaggedStream urgent, FlaggedStream::create(device, memory));
+  CudaSegmentCopier::Streams streams;
+  while (streams.size() < CudaSegmentCopier::kStreams) {
+    TCPX_ASSIGN_OR_RETURN(FlaggedStream stream, FlaggedStream::create(device, memory));
+    streams.push_back(std::move(stream));
+  }
+  TCPX_ASSIGN_OR_RETURN(Event copied, Event::create());
   TCPX_ASSIGN_OR_RETURN(MemoryBuffer lists, memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment)));
   CudaSegmentCopier::Residents residents;
   for (auto& resident : residents) {
     TCPX_ASSIGN_OR_RETURN(resident, ResidentCopier::create(device, memory));
   }
   return std::unique_ptr<SegmentCopier>(
-      std::make_unique<CudaSegmentCopier>(CudaSegmentCopier::Streams{std::move(first), std::move(second), std::move(urgent)},
-                                          std::move(lists), std::move(residents)));
+      std::make_unique<CudaSegmentCopier>(std::move(streams), std::move(copied), std::move(lists), std::move(residents)));
 }
 
 }  // namespace tcpx

@@ -27,6 +27,10 @@ class CopierElsewhere final : public SegmentCopier {
     const CurrentGpu current(memory_, gpu_);
     return copier_->submit_sum(key, segments, sum);
   }
+  Result<CopyTicket> submit_summed(std::span<const CopySegment> segments, const SumPlace& place, uint64_t& part) override {
+    const CurrentGpu current(memory_, gpu_);
+    return copier_->submit_summed(segments, place, part);
+  }
   Result<bool> query(CopyTicket ticket) override {
     const CurrentGpu current(memory_, gpu_);
     return copier_->query(ticket);

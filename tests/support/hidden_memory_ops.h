@@ -20,6 +20,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -171,6 +172,7 @@ class HiddenMemoryOps : public MemoryOps {
       std::vector<CopySegment> segments;
       const ByteSumKey* key = nullptr;  // of a checksum
       uint64_t* sum = nullptr;
+      std::optional<SumPlace> place = std::nullopt;  // of a copy that is summed
       bool asked = false;
     };
 
@@ -180,6 +182,10 @@ class HiddenMemoryOps : public MemoryOps {
     Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
       ++ops_->sums_;
       return submit(Waiting{copy_of(segments), &key, &sum});
+    }
+    Result<CopyTicket> submit_summed(std::span<const CopySegment> segments, const SumPlace& place, uint64_t& part) override {
+      ++ops_->sums_;
+      return submit(Waiting{.segments = copy_of(segments), .sum = &part, .place = place});
     }
     Result<CopyTicket> submit(Waiting work) {
       if (ops_->broken_) return Status(Code::kCuda, "copy memory", "broken by the test", Domain::kCuda, 700);
@@ -196,11 +202,12 @@ class HiddenMemoryOps : public MemoryOps {
       if (behind >= waiting_.size()) return true;
       if (!std::exchange(waiting_[waiting_.size() - 1 - behind].asked, true)) return false;
       for (; waiting_.size() > behind; waiting_.pop_front()) {
-        const auto& [segments, key, sum, asked] = waiting_.front();
+        const auto& [segments, key, sum, place, asked] = waiting_.front();
         if (key != nullptr) *sum = plain_sum(*key, segments, [this](const std::byte* from) { return ops_->open(from); });
         for (const CopySegment& s : segments) {
           if (key == nullptr) std::memcpy(ops_->open(s.to), ops_->open(s.from), s.bytes);
         }
+        if (place) *sum = plain_part(*place, segments, [this](const std::byte* to) { return ops_->open(to); });
       }
       return true;
     }

@@ -90,12 +90,13 @@ class SeveralGpus final : public MemoryOps {
     Copier(SeveralGpus& gpus, int device, std::unique_ptr<SegmentCopier> copier)
         : gpus_(gpus), device_(device), copier_(std::move(copier)) {}
     Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
-      check_current();
-      for (const CopySegment& segment : segments) {
-        EXPECT_TRUE(gpus_.reaches(device_, segment.to)) << "GPU " << device_ << " writes where it reaches nothing";
-        EXPECT_TRUE(gpus_.reaches(device_, segment.from)) << "GPU " << device_ << " reads where it reaches nothing";
-      }
+      check(segments);
       return copier_->submit(segments);
+    }
+    Result<CopyTicket> submit_summed(std::span<const CopySegment> segments, const SumPlace& place, uint64_t& part) override {
+      check(segments);
+      ++gpus_.sums_.at(static_cast<size_t>(device_));
+      return copier_->submit_summed(segments, place, part);
     }
     Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
       check_current();
@@ -110,6 +111,13 @@ class SeveralGpus final : public MemoryOps {
     }
 
    private:
+    void check(std::span<const CopySegment> segments) const {
+      check_current();
+      for (const CopySegment& segment : segments) {
+        EXPECT_TRUE(gpus_.reaches(device_, segment.to)) << "GPU " << device_ << " writes where it reaches nothing";
+        EXPECT_TRUE(gpus_.reaches(device_, segment.from)) << "GPU " << device_ << " reads where it reaches nothing";
+      }
+    }
     void check_current() const { EXPECT_EQ(current(), device_) << "the copier's GPU is not current"; }
     SeveralGpus& gpus_;
     const int device_;

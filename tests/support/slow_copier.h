@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,10 +32,14 @@ class SlowCopier final : public SegmentCopier {
   }
   /// Ends the oldest copy.
   void end_one() {
-    const auto& [segments, key, sum] = under_way_.front();
+    const auto& [segments, key, sum, place] = under_way_.front();
     if (key != nullptr) *sum = plain_sum(*key, segments);
     for (const CopySegment& segment : segments) {
       if (key == nullptr && segment.bytes > 0) std::memcpy(segment.to, segment.from, segment.bytes);
+    }
+    if (place) {
+      if (before_sum) before_sum();
+      *sum = plain_part(*place, segments);
     }
     under_way_.pop_front();
     ++ended_;
@@ -45,7 +51,8 @@ class SlowCopier final : public SegmentCopier {
 
   Status fail_submit;  ///< result of `submit` from now on, unless ok
   Status fail_query;   ///< the same for `query`
-  Status fail_sum;     ///< the same for `submit_sum`
+  Status fail_sum;     ///< the same for `submit_sum` and `submit_summed`
+  std::function<void()> before_sum;  ///< called when bytes that are to be summed have been copied
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
     return begin({.segments = {segments.begin(), segments.end()}});
@@ -53,7 +60,14 @@ class SlowCopier final : public SegmentCopier {
   Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
     if (!fail_sum.is_ok()) return fail_sum;
     holding_ |= holds_at_sum_;
-    auto ticket = begin({{segments.begin(), segments.end()}, &key, &sum});
+    auto ticket = begin({.segments = {segments.begin(), segments.end()}, .key = &key, .sum = &sum});
+    if (ticket.is_ok()) ++sums_;
+    return ticket;
+  }
+  Result<CopyTicket> submit_summed(std::span<const CopySegment> segments, const SumPlace& place, uint64_t& part) override {
+    if (!fail_sum.is_ok()) return fail_sum;
+    holding_ |= holds_at_sum_;
+    auto ticket = begin({.segments = {segments.begin(), segments.end()}, .sum = &part, .place = place});
     if (ticket.is_ok()) ++sums_;
     return ticket;
   }
@@ -67,6 +81,7 @@ class SlowCopier final : public SegmentCopier {
     std::vector<CopySegment> segments;
     const ByteSumKey* key = nullptr;  // of a checksum
     uint64_t* sum = nullptr;
+    std::optional<SumPlace> place = std::nullopt;  // of a copy that is summed
   };
   Result<CopyTicket> begin(Work work) {
     if (!fail_submit.is_ok()) return fail_submit;
