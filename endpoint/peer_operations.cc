@@ -214,7 +214,8 @@ Status PeerOperations::begin_long(const ReadFrame& frame, std::vector<HeldRange>
   }
   // No window bounds the Ready frames with their offers, so a peer that asks for much and reads little gets it over the network.
   const bool crowded = link_.stream->backlog() >= kCrowdedBytes;
-  const auto offer = or_refuse(link_.lanes.offer(ranges, frame.bytes, !crowded), frame.operation, charge);
+  const OfferName name{.operation = frame.operation, .of_read = true};
+  const auto offer = or_refuse(link_.lanes.offer(name, ranges, frame.bytes, !crowded), frame.operation, charge);
   if (!offer) return Status::ok();
   auto job = std::make_unique<PeerJob>(frame.operation, std::move(ranges), frame.bytes, charge);
   job->ways = offer->ways;

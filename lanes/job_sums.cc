@@ -8,6 +8,12 @@
 #include "base/text.h"
 
 namespace tcpx {
+namespace {
+
+// Bounds what a peer costs that never tells its sums again.
+constexpr size_t kMostEarly = 1024;
+
+}  // namespace
 
 Status JobSums::on(const LaneFrame& frame) {
   Sum sum;
@@ -18,8 +24,13 @@ Status JobSums::on(const LaneFrame& frame) {
     std::memcpy(&value, frame.words.data(), sizeof value);
     sum = value;
   }
+  if (early_.erase(frame.number) != 0) {
+    ++compared_;
+    return Status::ok();
+  }
   // As many as there are jobs without one; so a peer that tells sums of jobs that are no more is found out, too.
-  if (frame.number >= lane_.entered() || peers_.size() >= lane_.entered() - compared_ || !peers_.emplace(frame.number, sum).second)
+  if (frame.number >= lane_.entered() || peers_.size() + early_.size() >= lane_.entered() - compared_ ||
+      !peers_.emplace(frame.number, sum).second)
     return unexpected(frame.kType, frame.number, "no job waits for a checksum");
   return Status::ok();
 }
@@ -59,11 +70,16 @@ bool JobSums::step(Job& job) {
     if (!add_up(job)) return false;
     advanced = true;
   }
-  const auto peers = peers_.find(job.place);
-  if (peers == peers_.end()) return advanced;
-  compare(job, peers->second);
-  peers_.erase(peers);
-  ++compared_;
+  if (const auto peers = peers_.find(job.place); peers != peers_.end()) {
+    compare(job, peers->second);
+    peers_.erase(peers);
+    ++compared_;
+  } else if (sum.peers && early_.size() < kMostEarly) {
+    early_.insert(job.place);
+    compare(job, sum.peers);
+  } else {
+    return advanced;
+  }
   sum.compared = true;
   return true;
 }
@@ -71,7 +87,7 @@ bool JobSums::step(Job& job) {
 // @return true once the peer has been told
 bool JobSums::add_up(Job& job) {
   JobSum& sum = job.sum;
-  if (sum.summing == nullptr && job.status.is_ok() && job.unwanted.empty()) begin(job);
+  if (sum.summing == nullptr && !sum.known && job.status.is_ok() && job.unwanted.empty()) begin(job);
   if (sum.summing != nullptr) {
     if (!job.status.is_ok()) sum.summing->stop();
     const auto done = sum.summing->is_done();
@@ -85,7 +101,9 @@ bool JobSums::add_up(Job& job) {
 
 // The sum of a job here, once it has been computed or none is needed.
 JobSums::Sum JobSums::own_of(const Job& job) {
-  return job.status.is_ok() && job.sum.summing != nullptr ? Sum(job.sum.summing->sum()) : std::nullopt;
+  if (!job.status.is_ok()) return std::nullopt;
+  if (job.sum.known) return job.sum.known;
+  return job.sum.summing != nullptr ? Sum(job.sum.summing->sum()) : std::nullopt;
 }
 
 void JobSums::tell(const Job& job, const Sum& sum) {

@@ -4,6 +4,9 @@
 //
 // A receiver that has no use for the bytes (Job::unwanted), or whose job has failed, tells that it has no sum; so does a sender that
 // could not read its memory. A lane that fails takes its jobs with it.
+//
+// A peer whose sum was ready before the job had a place has told it then (JobSum::peers), and tells it again as every sum. The job does not
+// wait for that.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/byte_sum.h"
@@ -58,6 +62,7 @@ class JobSums {
   const PullParts& parts_;
   ControlStream& stream_;
   std::map<uint64_t, Sum> peers_;  // by place in the lane; of jobs that have not been compared
+  std::set<uint64_t> early_;       // places of jobs that were compared with JobSum::peers, and whose sum has not come again
   uint64_t compared_ = 0;          // jobs whose sum has come
 };
 

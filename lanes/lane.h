@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,10 +34,19 @@ namespace tcpx {
 /// What is known of the checksum of a job (lanes/job_sums.h). Empty on a connection without checksums.
 struct JobSum {
   std::unique_ptr<Summing> summing;
+  std::optional<uint64_t> known;  ///< the sum here: what `summing` would compute has been computed beside a copy
+  std::optional<uint64_t> peers;  ///< the peer's, if it has told that before the job had a place
   bool told = false;      ///< to the peer
   bool compared = false;  ///< or without anything to compare
   /// Only for what the peer will tell.
   bool waits() const { return told && !compared; }
+};
+
+/// Name of an offer: as in its Go.
+struct OfferName {
+  uint64_t operation = 0;
+  bool of_read = false;
+  bool operator==(const OfferName&) const = default;
 };
 
 /// The bytes of a transfer at this end, for a lane to move.
@@ -82,6 +92,11 @@ class Lane {
   virtual bool offer(std::span<const HeldRange> /*ranges*/, std::vector<std::byte>& /*words*/) { return false; }
   /// Sender: true if this way is faster for such bytes than a frame that contains them, however few they are.
   virtual bool beats_frames(std::span<const HeldRange> /*ranges*/) { return false; }
+  /// Sender, on a connection with checksums: the peer is about to be told of an offer that can go this way, and to copy it by itself. The
+  /// lane may begin the sum. @param ranges the memory must stay registered while the lane holds them
+  virtual void begin_sum(const OfferName& /*of*/, std::span<const HeldRange> /*ranges*/) {}
+  /// Sender: gives a sum that was begun, and fills nothing in if there is none. Whichever way the bytes then take.
+  virtual void give_sum(const OfferName& /*of*/, JobSum& /*sum*/) {}
   /// Receiver: checks the words of an offer of so many bytes. @return kProtocol naming what a correct peer would not say
   virtual Status check(std::span<const std::byte> /*words*/, uint64_t /*bytes*/) const { return Status::ok(); }
   /// Receiver: true if offered bytes can come this way. @param words checked
@@ -162,6 +177,7 @@ struct LaneMaking {
   HostPeer& host;
   const PullParts& parts;
   ControlStream& stream;
+  std::shared_ptr<const ByteSumKey> sum_key;  ///< null: there are no checksums
   /// Gives a job of a receiving lane to the ring instead, or else to the network, with this Go. If that throws or fails, the job stays
   /// the caller's.
   std::function<Status(std::unique_ptr<Job>&& job, GoFrame go)> elsewhere;

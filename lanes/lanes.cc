@@ -31,7 +31,7 @@ Lanes::Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, con
       net_send_(std::move(send), net),
       net_recv_(std::move(recv), net) {
   if (host != nullptr) {
-    const LaneMaking making{*host, on_host_, stream,
+    const LaneMaking making{*host, on_host_, stream, sum_key,
                             [this](std::unique_ptr<Job>&& job, GoFrame go) { return receive_elsewhere(std::move(job), go); }};
     for (const auto& [way, make] : ways_on_host()) {
       for (const bool receives : {false, true}) all_.push_back(near_.emplace_back(make(making, receives)).get());
@@ -46,9 +46,9 @@ JobSums* Lanes::sums_of(const Lane& lane) const {
   return found == sums_.end() ? nullptr : found->get();
 }
 
-// Beside the sending. Where the receiver copies, there is nothing beside: its Go says that it has.
+// Beside the sending. Where the receiver copies, its Go says that it has; what could be begun before, was begun at the offer.
 void Lanes::begin_sum(const Lane& lane, Job& job) {
-  if (JobSums* const sums = sums_of(lane)) sums->begin(job);
+  if (JobSums* const sums = sums_of(lane); sums != nullptr && job.sum.summing == nullptr && !job.sum.known) sums->begin(job);
 }
 
 bool Lanes::compare_sums(const Lane& lane) {
@@ -81,7 +81,7 @@ bool Lanes::beats_frames(std::span<const HeldRange> ranges) {
   return std::any_of(near_.begin(), near_.end(), [&](const auto& lane) { return !lane->receives() && lane->beats_frames(ranges); });
 }
 
-Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bool on_host) {
+Result<Offer> Lanes::offer(const OfferName& of, std::span<const HeldRange> ranges, uint64_t bytes, bool on_host) {
   Offer offer;
   std::vector<std::byte> words;
   for (const auto& lane : near_) {
@@ -90,6 +90,7 @@ Result<Offer> Lanes::offer(std::span<const HeldRange> ranges, uint64_t bytes, bo
     if (!lane->offer(ranges, words)) continue;
     append_offer(lane->way(), words, offer.others);
     offer.ways |= bit(lane->way());
+    if (!sums_.empty()) lane->begin_sum(of, ranges);
   }
   if (offer.ways != 0 && !declined_) {
     offer.packing = Packing::kPacked;  // suits every memory
@@ -106,6 +107,7 @@ std::string_view Lanes::objection_to(const GoFrame& go, std::span<const HeldRang
 }
 
 void Lanes::send(std::unique_ptr<Job> job, const GoFrame& go) {
+  for (const auto& lane : near_) lane->give_sum({.operation = go.operation, .of_read = go.of_read}, job->sum);
   begin_sum(*find(go.way, false), *job);
   if (!is_of_host(job->ranges.front().region(), on_host_.memory)) pulls_gpu_ = go.way == Way::kPull;
   if (go.way != Way::kNetwork) return find(go.way, false)->push(std::move(job), {}, go);

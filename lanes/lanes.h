@@ -47,9 +47,9 @@ class Lanes {
   /// True if the peer, as far as is known, gets these bytes sooner by an offer than in a frame, however few they are.
   bool beats_frames(std::span<const HeldRange> ranges);
   /// Call before telling the peer of a transfer, while the transfer can still be refused on its own.
-  /// @param on_host false: over the network only
+  /// @param of how its Go will name it @param on_host false: over the network only
   /// @return the error of the plugin or the allocator if the bytes cannot leave in any way
-  Result<Offer> offer(std::span<const HeldRange> ranges, uint64_t bytes, bool on_host = true);
+  Result<Offer> offer(const OfferName& of, std::span<const HeldRange> ranges, uint64_t bytes, bool on_host = true);
   /// For the network only. @return `wanted`, or kPacked; errors as for `offer`
   Result<Packing> prepare_send(std::span<const HeldRange> ranges, Packing wanted) { return net_send_.prepare(ranges, wanted); }
   /// Checks the way that a Go names. @param offered ways of the offer

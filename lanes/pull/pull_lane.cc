@@ -21,7 +21,7 @@ static_assert(kSegmentsAtOnce <= kMaxCopySegments);
 
 std::unique_ptr<Lane> make_pull_lane(const LaneMaking& making, bool receives) {
   if (receives) return std::make_unique<PullLane>(making);
-  return std::make_unique<PulledLane>(making.host, making.parts, making.stream);
+  return std::make_unique<PulledLane>(making);
 }
 
 bool PulledLane::offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) {
@@ -179,13 +179,26 @@ bool PullLane::step(Pull& pull, size_t& running) {
 Status PullLane::submit(Pull& pull) {
   while (!pull.all_submitted() && status_.is_ok()) {
     if (pull.segments.empty()) find_segments(pull, kSegmentsAtOnce);
-    const auto ticket = parts_.gpu_copier.submit(pull.segments);
+    const auto ticket = submit_segments(pull);
     if (!ticket.is_ok()) return ticket.status().code() == Code::kExhausted ? Status::ok() : ticket.status();
     pull.ticket = *ticket;
     ++pull.submits;
     pull.segments.clear();
   }
   return Status::ok();
+}
+
+Result<CopyTicket> PullLane::submit_segments(Pull& pull) {
+  if (sum_key_ == nullptr) return parts_.gpu_copier.submit(pull.segments);
+  uint64_t& part = *pull.sums.emplace_back(std::make_unique<uint64_t>(0));
+  const SumPlace place{.key = *sum_key_, .begin = pull.summed_bytes, .total = pull.job->bytes};
+  const auto ticket = parts_.gpu_copier.submit_summed(pull.segments, place, part);
+  if (!ticket.is_ok()) {
+    pull.sums.pop_back();
+    return ticket;
+  }
+  for (const CopySegment& segment : pull.segments) pull.summed_bytes += segment.bytes;
+  return ticket;
 }
 
 // @return true when all bytes are in place
@@ -197,7 +210,12 @@ Result<bool> PullLane::step_on_gpu(Pull& pull) {
   TCPX_ASSIGN_OR_RETURN(const bool copied, pull.submits == 1 ? copier.query_alone(*pull.ticket) : copier.query(*pull.ticket));
   if (!copied) return false;
   if (!pull.all_submitted() && !status_.is_ok()) return status_;
-  return pull.all_submitted();
+  if (!pull.all_submitted()) return false;
+  if (sum_key_ != nullptr) {
+    uint64_t& sum = pull.job->sum.known.emplace(0);
+    for (const auto& part : pull.sums) sum = ByteSumKey::add(sum, *part);
+  }
+  return true;
 }
 
 Result<bool> PullLane::step_on_host(Pull& pull) {
@@ -262,11 +280,26 @@ void PullLane::abandon() {
 
 Status PullLane::on(const LaneFrame& frame) {
   if (frame.what == static_cast<uint64_t>(PullTalk::kUnshare)) return unmap(frame.number);
+  if (frame.what == static_cast<uint64_t>(PullTalk::kSum) || frame.what == static_cast<uint64_t>(PullTalk::kSumOfRead))
+    return on_sum(frame);
   MemoryShare memory;
   if (frame.what != static_cast<uint64_t>(PullTalk::kShare) || frame.words.size() != sizeof memory)
     return unexpected(frame.kType, frame.number, concat("message ", frame.what, " of ", frame.words.size(), " bytes"));
   std::memcpy(&memory, frame.words.data(), sizeof memory);
   return map(frame.number, memory);
+}
+
+// Of a pull that is under way. Any other will have its sum later.
+Status PullLane::on_sum(const LaneFrame& frame) {
+  uint64_t sum = 0;
+  if (sum_key_ == nullptr || frame.words.size() != sizeof sum)
+    return unexpected(frame.kType, frame.number, concat("an early checksum of ", frame.words.size(), " bytes"));
+  std::memcpy(&sum, frame.words.data(), sizeof sum);
+  const bool of_read = frame.what == static_cast<uint64_t>(PullTalk::kSumOfRead);
+  for (const Pull& pull : pulls_) {
+    if (pull.job != nullptr && pull.go.operation == frame.number && pull.go.of_read == of_read) pull.job->sum.peers = sum;
+  }
+  return Status::ok();
 }
 
 Status PullLane::map(uint64_t share, const MemoryShare& memory) {

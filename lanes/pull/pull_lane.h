@@ -25,6 +25,7 @@
 #include "base/text.h"
 #include "lanes/host_area.h"
 #include "lanes/lane.h"
+#include "lanes/pull/offered_sums.h"
 #include "lanes/pull/sources.h"
 #include "wire/control_stream.h"
 #include "wire/messages.h"
@@ -35,24 +36,30 @@ namespace tcpx {
 class PulledLane final : public Lane {
  public:
   /// All must outlive this.
-  PulledLane(const HostPeer& peer, const PullParts& parts, ControlStream& stream)
-      : Lane(Way::kPull, false), memory_(parts.memory), sources_(peer, parts.memory, parts.unmapper, stream) {}
+  explicit PulledLane(const LaneMaking& making)
+      : Lane(Way::kPull, false),
+        memory_(making.parts.memory),
+        sources_(making.host, making.parts.memory, making.parts.unmapper, making.stream),
+        sums_(making.sum_key, making.parts, making.stream) {}
   bool is_ready(std::span<const HeldRange> ranges) override { return sources_.are_ready(ranges); }
   bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) override;
   /// GPU memory: a frame costs a copy to the host and one from it, each as long as one copy from GPU to GPU.
   bool beats_frames(std::span<const HeldRange> ranges) override;
+  void begin_sum(const OfferName& of, std::span<const HeldRange> ranges) override { sums_.begin(of, ranges); }
+  void give_sum(const OfferName& of, JobSum& sum) override { sums_.give(of, sum); }
   void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override {
     ended_.push_back(std::move(job));
     enter(*ended_.back());
   }
   Status on(const LaneFrame& frame) override { return sources_.on_unshared(frame); }
-  bool progress(TimePoint /*now*/) override { return false; }
+  bool progress(TimePoint /*now*/) override { return sums_.progress(); }
   void fail(const Status& reason) override {
     if (status_.is_ok()) status_ = reason;
+    sums_.stop();
   }
   const Status& status() const override { return status_; }
-  bool idle() const override { return ended_.empty(); }
-  bool is_told() const override { return !has_ended(); }
+  bool idle() const override { return ended_.empty() && sums_.idle(); }
+  bool is_told() const override { return !has_ended() && sums_.idle(); }
   bool serves(MemoryId /*region*/) const override { return false; }
   void forget(MemoryId region) override { sources_.forget(region); }
   bool peer_holds(MemoryId region) const override { return sources_.is_mapped(region); }
@@ -61,6 +68,7 @@ class PulledLane final : public Lane {
  private:
   MemoryOps& memory_;
   Sources sources_;
+  OfferedSums sums_;
   Status status_;
 };
 
@@ -71,7 +79,12 @@ class PullLane final : public Lane {
   static constexpr size_t kMaxRunning = 16;
 
   explicit PullLane(const LaneMaking& making)
-      : Lane(Way::kPull, true), peer_(making.host), parts_(making.parts), stream_(making.stream), elsewhere_(making.elsewhere) {}
+      : Lane(Way::kPull, true),
+        peer_(making.host),
+        parts_(making.parts),
+        stream_(making.stream),
+        elsewhere_(making.elsewhere),
+        sum_key_(making.sum_key) {}
 
   Status check(std::span<const std::byte> words, uint64_t bytes) const override;
   /// True if this end can copy these sources to these ranges by itself.
@@ -125,6 +138,9 @@ class PullLane final : public Lane {
     std::vector<CopySegment> segments;  // found last; on_gpu: and not given to the copier yet
     std::optional<CopyTicket> ticket;   // on_gpu: of the last ones given to it
     uint32_t submits = 0;               // on_gpu: until now
+    // With checksums: the parts of the sum that the submits compute, and bytes of the job in them.
+    std::vector<std::unique_ptr<uint64_t>> sums;
+    uint64_t summed_bytes = 0;
     std::shared_ptr<HostCopy> copy;     // not on_gpu
     bool begun() const { return ticket || copy != nullptr; }
     bool all_submitted() const { return segments.empty() && place.range == job->ranges.size(); }
@@ -135,6 +151,8 @@ class PullLane final : public Lane {
   bool can_begin(const Pull& pull) const;
   bool step(Pull& pull, size_t& running);
   Status submit(Pull& pull);
+  Result<CopyTicket> submit_segments(Pull& pull);
+  Status on_sum(const LaneFrame& frame);
   Result<bool> step_on_gpu(Pull& pull);
   Result<bool> step_on_host(Pull& pull);
   Status check_peer() const;
@@ -149,6 +167,7 @@ class PullLane final : public Lane {
   const PullParts parts_;
   ControlStream& stream_;
   const std::function<Status(std::unique_ptr<Job>&&, GoFrame)> elsewhere_;
+  const std::shared_ptr<const ByteSumKey> sum_key_;
   bool denied_ = false;                                              // this process may not read the peer's memory any more
   std::shared_ptr<const Pagemap> pages_;                             // the peer's; null: unknown
   std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share

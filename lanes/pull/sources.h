@@ -37,6 +37,10 @@ enum class PullTalk : uint64_t {
               ///< ShareKind::kFile, a descriptor in HostPeer::files
   kUnshare,   ///< to the receiver: the share is no source any more and is to be unmapped
   kUnshared,  ///< to the sender: it is unmapped
+  // To the receiver, with 8 bytes: the checksum of the bytes of an offer, whose operation is the number. It may come before the peer has
+  // taken the offer, or too late; the sender tells it once more in the lane's order (lanes/job_sums.h).
+  kSum,        ///< of an operation that the sender started
+  kSumOfRead,  ///< of one that the receiver started
 };
 inline LaneFrame talk(PullTalk what, uint64_t share, std::span<const std::byte> words = {}) {
   return {.way = Way::kPull,

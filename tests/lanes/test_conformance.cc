@@ -4,6 +4,8 @@
 #include <optional>
 #include <random>
 
+#include "lanes/pull/offered_sums.h"
+#include "lanes/pull/sources.h"
 #include "tests/lanes/two_ends.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/expect_log.h"
@@ -26,12 +28,13 @@ const Setting kSettingsWithSums[] = {
     {.name = "RingWithSums", .on_host = true, .way = Way::kRing, .sums = true},
     {.name = "PullWithSums", .on_host = true, .reads = true, .way = Way::kPull, .sums = true},
     {.name = "FileWithSums", .on_host = true, .way = kFile, .sums = true},
+    {.name = "PullWithSumsOfAGpu", .on_host = true, .reads = true, .way = Way::kPull, .sums = true, .gpu = true},
     {.name = "RingWithSumsOfAGpu", .on_host = true, .way = Way::kRing, .sums = true, .gpu = true},
     {.name = "NetworkWithSumsOfAGpu", .sums = true, .gpu = true},
     {.name = "EagerNetworkWithSumsOfAGpu", .eager = true, .sums = true, .gpu = true},
 };
 
-class LaneConformance : public ::testing::TestWithParam<Setting> {
+class LaneTest : public ::testing::Test {
  protected:
   static constexpr size_t kMemory = TwoEnds::kMemory;
 
@@ -53,6 +56,7 @@ class LaneConformance : public ::testing::TestWithParam<Setting> {
   }
   std::mt19937_64 random_{11};
 };
+class LaneConformance : public LaneTest, public ::testing::WithParamInterface<Setting> {};
 class LaneSums : public LaneConformance {};
 const auto name_of_setting = [](const auto& setting) { return std::string(setting.param.name); };
 INSTANTIATE_TEST_SUITE_P(Ways, LaneConformance, ::testing::ValuesIn(kSettings), name_of_setting);
@@ -113,11 +117,15 @@ TEST_P(LaneSums, ABitThatIsWrongInItsPlaceFailsTheJobAtBothEnds) {
   fill(ends.sender);
   const Parts from{{7, kMemory - 7}}, to{{0, 1001}, {1001, kMemory - 1008}};
   std::optional<size_t> wrong;
-  ends.before_sums = [&](TwoEnds::End& end, const Lane& lane) {
-    if (&end != &ends.receiver || !lane.receives() || lane.all_ended().empty() || !wrong) return;
-    end.memory[*wrong / 8] ^= static_cast<std::byte>(1 << (*wrong % 8));
+  const auto flip = [&] {
+    if (!wrong) return;
+    ends.receiver.memory[*wrong / 8] ^= static_cast<std::byte>(1 << (*wrong % 8));
     wrong.reset();
   };
+  ends.before_sums = [&](TwoEnds::End& end, const Lane& lane) {
+    if (&end == &ends.receiver && lane.receives() && !lane.all_ended().empty()) flip();
+  };
+  ends.gpu_copier().before_sum = flip;
   for (uint64_t number = 1; number <= 40; ++number) {
     const bool flips = number % 4 != 0;
     if (flips) wrong = random_() % (8 * (kMemory - 7));
@@ -201,6 +209,7 @@ TEST_P(LaneSums, OfNoJobAreRefused) {
   TwoEnds ends(GetParam());
   ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 7).is_ok());
   ASSERT_TRUE(over(ends, 1));
+  for (int i = 0; i < 5; ++i) ends.step();  // all has been told
   const uint64_t sum = 5;
   LaneFrame frame{.way = GetParam().way, .what = JobSums::kSum, .words = std::as_bytes(std::span(&sum, 1))};
   for (const uint64_t place : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}}) {
@@ -216,6 +225,92 @@ TEST_P(LaneSums, OfNoJobAreRefused) {
   frame.number = 1;
   frame.words = frame.words.first(7);
   EXPECT_EQ(ends.receiver.lanes->on(frame).code(), Code::kProtocol) << "7 bytes";
+}
+
+// A pull of GPU memory, whose two sums are computed beside the copy.
+class PullGpuSums : public LaneTest {
+ protected:
+  static constexpr Setting kSetting{.name = "Pull", .on_host = true, .reads = true, .way = Way::kPull, .sums = true, .gpu = true};
+  /// An offer that is not taken.
+  static void offer(TwoEnds& ends, uint64_t number) {
+    const auto job = ends.job(ends.sender, {{0, 1000}}, number, false);
+    ASSERT_TRUE(ends.offer_of(*job).is_ok());
+  }
+};
+
+// No message of the sender comes between the end of the copy and that of the job.
+TEST_F(PullGpuSums, ThatTheSenderHasToldEndTheJobWithTheCopy) {
+  TwoEnds ends(kSetting);
+  fill(ends.sender);
+  ASSERT_TRUE(ends.begin({{0, 1000}, {2000, 500}}, {{7, 1500}}, 1).is_ok());
+  ASSERT_TRUE(wait_until([&] {  // the receiver alone, after what the sender has said until then
+    (void)ends.sender.lanes->all()[2]->progress(TimePoint{});
+    (void)ends.sender.stream.flush();
+    (void)ends.receiver.stream.receive(ends.receiver, true);
+    for (Lane* lane : ends.receiver.lanes->all()) {
+      (void)lane->progress(TimePoint{});
+      (void)ends.receiver.lanes->compare_sums(*lane);
+      if (const Job* job = ends.receiver.lanes->ended(*lane)) ends.receiver.ended.push_back({job->number, true, job->status});
+    }
+    return !ends.receiver.ended.empty();
+  }));
+  EXPECT_TRUE(ends.receiver.ended[0].status.is_ok());
+  EXPECT_TRUE(ends.sender.gone.empty()) << "the sender had not heard of the end";
+}
+
+TEST_F(PullGpuSums, OfAnOfferThatNobodyTakesHoldItsMemoryUntilTheGpuHasReadIt) {
+  TwoEnds ends(kSetting);
+  Lane& lane = *ends.sender.lanes->all()[2];
+  ends.gpu_copier().hold_sums();
+  offer(ends, 1);
+  EXPECT_EQ(ends.gpu_copier().sums(), 1u);
+  for (int i = 0; i < 5; ++i) ends.step();
+  EXPECT_FALSE(lane.idle() || lane.is_told());
+  EXPECT_TRUE(ends.is_held(ends.sender));
+  ends.gpu_copier().release();
+  ends.step();
+  EXPECT_TRUE(lane.idle() && lane.is_told());
+  EXPECT_FALSE(ends.is_held(ends.sender));
+}
+
+TEST_F(PullGpuSums, OfOffersThatNobodyTakesAreBounded) {
+  TwoEnds ends(kSetting);
+  ends.gpu_copier().hold_sums();
+  for (uint64_t number = 1; number <= OfferedSums::kMost + 5; ++number) offer(ends, number);
+  EXPECT_EQ(ends.gpu_copier().sums(), OfferedSums::kMost);
+  ends.gpu_copier().release();
+  ends.step();
+  offer(ends, 1000);
+  EXPECT_EQ(ends.gpu_copier().sums(), OfferedSums::kMost + 1) << "the oldest is forgotten";
+  for (const uint64_t number : {uint64_t{1001}, uint64_t{1002}}) {
+    fill(ends.sender);
+    ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, number).is_ok());
+    ASSERT_TRUE(over(ends, number - 1000));
+    EXPECT_TRUE(ends.receiver.ended.back().status.is_ok() && ends.sender.ended.back().status.is_ok());
+  }
+}
+
+TEST_F(PullGpuSums, OfTheSenderThatCameEarlyIsTheOneThatCounts) {
+  TwoEnds ends(kSetting);
+  fill(ends.sender);
+  ends.gpu_copier().hold();
+  ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 1).is_ok());
+  const uint64_t wrong = 5;
+  EXPECT_TRUE(ends.receiver.lanes->on(talk(PullTalk::kSum, 1, std::as_bytes(std::span(&wrong, 1)))).is_ok());
+  ASSERT_TRUE(wait_until([&] {  // before the sender's own
+    for (Lane* lane : ends.receiver.lanes->all()) (void)lane->progress(TimePoint{});
+    return ends.gpu_copier().under_way() == 2;
+  }));
+  EXPECT_TRUE(ends.receiver.lanes->on(talk(PullTalk::kSumOfRead, 1, std::as_bytes(std::span(&wrong, 1)))).is_ok())
+      << "of no pull";
+  EXPECT_EQ(ends.receiver.lanes->on(talk(PullTalk::kSum, 1, std::as_bytes(std::span(&wrong, 1)).first(7))).code(),
+            Code::kProtocol);
+  ends.gpu_copier().release();
+  Lane& lane = *ends.receiver.lanes->all()[3];
+  (void)lane.progress(TimePoint{});
+  (void)ends.receiver.lanes->compare_sums(lane);
+  ASSERT_NE(ends.receiver.lanes->ended(lane), nullptr);
+  EXPECT_EQ(ends.receiver.lanes->ended(lane)->status.code(), Code::kCorrupt);
 }
 
 TEST_P(LaneConformance, ManyAtOnceMeetTheirs) {

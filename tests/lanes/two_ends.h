@@ -104,6 +104,7 @@ class TwoEnds {
   explicit TwoEnds(const Setting& setting) : setting_(setting) {
     auto& ways = ways_on_host();
     if (setting.way == kFile) ways.insert(ways.begin(), {kFile, make_file_lane});
+    if (shares_gpu()) static_cast<SeveralGpus&>(*ops_).let_share();
     Sockets sockets = unix_pair();
     sender.stream.attach(std::move(sockets.a));
     receiver.stream.attach(std::move(sockets.b));
@@ -112,7 +113,7 @@ class TwoEnds {
       for (End* end : {&sender, &receiver}) {
         end->host.area = SharedArea::map(area.get(), end == &sender).value();
         end->host.pid = getpid();
-        end->host.same_process = true;
+        end->host.same_process = !shares_gpu();
         end->host.reads_memory = end->host.is_read = setting.reads;
       }
     }
@@ -134,13 +135,17 @@ class TwoEnds {
   Result<Offer> offer_of(const Job& sent) {
     EXPECT_TRUE(
         wait_until([&] { return sender.lanes->is_ready_to_offer(sent.ranges, preferred_packing(sent.ranges, sent.bytes)); }));
-    return sender.lanes->offer(sent.ranges, sent.bytes);
+    return sender.lanes->offer({.operation = sent.number}, sent.ranges, sent.bytes);
   }
   /// The sender offers, the receiver takes and, sooner or later, says Go. The one who takes has been asked by the peer.
   /// @return the error of the end that could not
   Status begin(const Parts& from, const Parts& to, uint64_t number) {
     auto sent = job(sender, from, number, false), received = job(receiver, to, number, true);
     TCPX_ASSIGN_OR_RETURN(const Offer offer, offer_of(*sent));
+    if (shares_gpu()) {  // the receiver has heard of the memory by now
+      (void)sender.stream.flush();
+      (void)receiver.stream.receive(receiver, true);
+    }
     Packing over_network = offer.packing;
     if (over_network == Packing::kRanges && lengths(from) != lengths(to)) over_network = Packing::kPacked;
     sender.offered.emplace(number, std::pair(std::move(sent), offer.ways));
@@ -171,6 +176,7 @@ class TwoEnds {
   }
 
  private:
+  bool shares_gpu() const { return setting_.gpu && setting_.way == Way::kPull; }
   static std::vector<size_t> lengths(const Parts& parts) {
     std::vector<size_t> all;
     for (const auto& [offset, bytes] : parts) all.push_back(bytes);
@@ -209,6 +215,8 @@ class TwoEnds {
  public:
   FakeNetPlugin& network() { return fake_; }
   SlowCopier& gpu_copier() { return gpu_copier_; }
+  /// True while something holds the memory of this end.
+  bool is_held(const End& end) { return registry_.try_remove(end.region).status().code() == Code::kExhausted; }
   End sender, receiver;
   std::function<void(End& end, const Lane& lane)> before_sums;  ///< called when the lane has made progress
 };

@@ -28,6 +28,8 @@ class SeveralGpus final : public MemoryOps {
   // Before an endpoint uses them:
   /// `device` can be let reach the memory of `owner`.
   void let_reach(int device, int owner) { peers_.insert({device, owner}); }
+  /// Another end can map any memory, where it is.
+  void let_share() { shares_ = true; }
   /// It has no copiers.
   void without_copiers(int device) { no_copiers_ = device; }
 
@@ -76,6 +78,14 @@ class SeveralGpus final : public MemoryOps {
     return !owner || *owner == device || peers_.contains({device, *owner});
   }
   std::optional<uint64_t> extent(const void* address) const override { return host_->extent(address); }
+  Result<MemoryShare> share(const void* address, UniqueFd& fd) override {
+    if (!shares_) return MemoryOps::share(address, fd);
+    constexpr uint64_t kRest = uint64_t{1} << 40;
+    return MemoryShare{.kind = ShareKind::kIpc, .base = reinterpret_cast<uintptr_t>(address), .bytes = kRest, .identity = 1};
+  }
+  Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, int /*fd*/) override {
+    return MemoryBuffer(nullptr, reinterpret_cast<void*>(share.base), share.bytes, [] {});
+  }
   Result<std::unique_ptr<CopyLane>> make_copy_lane(int) override { return host_->make_copy_lane(0); }
   Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device) override {
     if (device == no_copiers_) return Status(Code::kUnsupported, "make segment copier", "none by order of the test");
@@ -85,6 +95,7 @@ class SeveralGpus final : public MemoryOps {
   std::unique_ptr<GpuOrder> make_gpu_order(int) override { return std::make_unique<Order>(*this); }
 
  private:
+  bool shares_ = false;
   class Copier final : public SegmentCopier {
    public:
     Copier(SeveralGpus& gpus, int device, std::unique_ptr<SegmentCopier> copier)

@@ -1,0 +1,64 @@
+#include "lanes/pull/offered_sums.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lanes/pull/sources.h"
+
+namespace tcpx {
+
+void OfferedSums::begin(const OfferName& of, std::span<const HeldRange> ranges) {
+  if (key_ == nullptr || stopped_ || ranges.empty() || is_of_host(ranges.front().region(), parts_.memory)) return;
+  if (std::any_of(sums_.begin(), sums_.end(), [&](const Sum& one) { return one.of == of; })) return;
+  if (sums_.size() >= kMost) {
+    const auto known = std::find_if(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.summing == nullptr; });
+    if (known == sums_.end()) return;
+    sums_.erase(known);
+  }
+  Sum& sum = sums_.emplace_back(Sum{.of = of, .ranges = {ranges.begin(), ranges.end()}, .summing = nullptr});
+  sum.summing = Summing::begin(key_, ranges, parts_);
+}
+
+void OfferedSums::give(const OfferName& of, JobSum& sum) {
+  const auto found = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& one) { return one.of == of; });
+  if (found == sums_.end()) return;
+  if (found->summing == nullptr) sum.known = found->value;
+  sum.summing = std::move(found->summing);
+  sums_.erase(found);
+}
+
+bool OfferedSums::progress() {
+  bool advanced = false;
+  for (auto sum = sums_.begin(); sum != sums_.end();) {
+    const Result<bool> done = sum->summing != nullptr ? sum->summing->is_done() : Result<bool>(false);
+    if (done.is_ok() && !*done) {
+      ++sum;
+      continue;
+    }
+    advanced = true;
+    if (!done.is_ok() || stopped_) {  // after an error the job begins a sum of its own, whose error it gets
+      sum = sums_.erase(sum);
+      continue;
+    }
+    sum->value = sum->summing->sum();
+    stream_.send(talk(sum->of.of_read ? PullTalk::kSumOfRead : PullTalk::kSum, sum->of.operation,
+                      std::as_bytes(std::span(&sum->value, 1))));
+    sum->summing = nullptr;
+    sum->ranges.clear();
+    ++sum;
+  }
+  return advanced;
+}
+
+bool OfferedSums::idle() const {
+  return std::all_of(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.summing == nullptr; });
+}
+
+void OfferedSums::stop() {
+  stopped_ = true;
+  for (const Sum& sum : sums_) {
+    if (sum.summing != nullptr) sum.summing->stop();
+  }
+}
+
+}  // namespace tcpx
