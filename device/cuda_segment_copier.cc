@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 #include "base/byte_sum.h"
 #include "base/clock.h"
@@ -14,22 +13,21 @@
 #include "device/resident_copier.h"
 #include "device/segment_launch.h"
 #include "device/sum_launch.h"
-#include "device/summed_stretches.h"
 #include "device/ticket_ring.h"
 
 namespace tcpx {
 namespace {
 
 constexpr size_t kInFlight = 64;
-/// Longest copy that does not queue behind longer ones.
-constexpr uint64_t kUrgentBytes = SummedStretches::kLastBytes;
+/// Longest copy that does not queue behind longer ones; NVLink moves so much in 12 us.
+constexpr uint64_t kUrgentBytes = 4u << 20;
 static_assert(kUrgentBytes >= ResidentCopier::kMostBytes);
 /// Warps that a long submit is spread over, and least bytes for each.
 constexpr uint64_t kManyPieces = 2048;
 constexpr uint64_t kLeastPieceBytes = 4096;
 constexpr size_t kMostPieces = kMaxCopySegments + kManyPieces;
-/// Two of the largest submits, with lists of copies and of sums: one is written while the other is read.
-constexpr size_t kListCapacity = 2 * 2 * (kMostPieces + SummedStretches::kMost);
+/// Two of the largest submits, with a list of copies and one of sums: one is written while the other is read.
+constexpr size_t kListCapacity = 2 * 2 * kMostPieces;
 
 struct Shape {
   size_t segments = 0;  // that are not empty
@@ -52,7 +50,7 @@ Shape shape_of(std::span<const CopySegment> segments) {
 static_assert(sizeof(SumPiece) == sizeof(KernelSegment) && alignof(SumPiece) == alignof(KernelSegment));
 static_assert(kSumThreads == ByteSumKey::kBlockWords);
 /// Least bytes for a block that computes a checksum, so that its threads have enough to do beside adding up what each has.
-constexpr uint64_t kLeastSumBytes = 64 * 1024;
+constexpr uint64_t kLeastSumBytes = 16 * 1024;
 
 /// A warp's share of a submit: pieces begin at multiples of 128 in their segment, so that they keep its place in cache lines.
 uint64_t piece_bytes(uint64_t bytes) {
@@ -77,23 +75,17 @@ void write_pieces(std::span<const CopySegment> segments, uint64_t piece, KernelS
   }
 }
 
-/// A block's share of a checksum.
-uint64_t sum_piece_bytes(uint64_t bytes) {
-  return std::max(kLeastSumBytes, piece_bytes(bytes));
-}
-
-/// @param data of a segment: what is summed @param position of the first byte in the string
-/// @param list room for count_pieces. @return position behind the last byte
-uint64_t write_sum_pieces(std::span<const CopySegment> segments, auto CopySegment::*data, uint64_t piece, uint64_t position,
-                          SumPiece* list) {
+/// @param targets sums what is at the `to` of segments, else at `from` @param position in the string of the first byte
+/// @param list room for count_pieces
+void write_sum_pieces(std::span<const CopySegment> segments, bool targets, uint64_t piece, uint64_t position, SumPiece* list) {
   for (const CopySegment& segment : segments) {
+    const std::byte* const data = targets ? segment.to : segment.from;
     for (uint64_t at = 0; at < segment.bytes; at += piece) {
       const uint64_t bytes = std::min<uint64_t>(piece, segment.bytes - at);
-      *list++ = SumPiece{segment.*data + at, position, bytes};
+      *list++ = SumPiece{data + at, position, bytes};
       position += bytes;
     }
   }
-  return position;
 }
 
 SumFactors factors_of(const ByteSumKey& key, uint64_t string_bytes) {
@@ -107,16 +99,14 @@ SumFactors factors_of(const ByteSumKey& key, uint64_t string_bytes) {
 // Many segments are one kernel launch, whose list lies in mapped memory. One segment goes to the copy engine, or, if it is short,
 // to a resident kernel that is running; the second short one within kPatience starts such a kernel for the next ones. There are
 // two, so that one is running when the other's life ends. Kernels of two submits run at once: the blocks of the second take the places
-// that the last ones of the first leave empty.
-//
-// A long copy that is to be summed is cut: its last stretch is short, and the others are summed while the next one is being copied.
+// that the last ones of the first leave empty. What is to be summed as well is copied by a kernel, whatever it is: the copy engine would
+// leave a second one to wait for.
 class CudaSegmentCopier final : public SegmentCopier {
  public:
   using Residents = std::array<std::unique_ptr<ResidentCopier>, 2>;
-  using Streams = std::vector<FlaggedStream>;
-  static constexpr size_t kStreams = 5;
-  CudaSegmentCopier(Streams streams, Event copied, MemoryBuffer lists, Residents residents)
-      : lists_(std::move(lists)), residents_(std::move(residents)), streams_(std::move(streams)), copied_(std::move(copied)) {}
+  using Streams = std::array<FlaggedStream, 4>;
+  CudaSegmentCopier(Streams streams, MemoryBuffer lists, Residents residents)
+      : lists_(std::move(lists)), residents_(std::move(residents)), streams_(std::move(streams)) {}
   ~CudaSegmentCopier() override { drain(); }
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
@@ -127,13 +117,14 @@ class CudaSegmentCopier final : public SegmentCopier {
     work = Work{};
     Status started = Status::ok();
     if (shape.segments == 1) {
-      started = shape.bytes <= ResidentCopier::kMostBytes ? start_short(shape.only, &work) : start_alone(shape.only, &work);
+      started = shape.bytes <= ResidentCopier::kMostBytes ? start_short(shape.only, &work) : start_copy(shape.only, &work);
     } else if (shape.segments != 0) {
       const uint64_t piece = piece_bytes(shape.bytes);
-      TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count_pieces(segments, piece)));
+      const size_t count = count_pieces(segments, piece);
+      TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
       work.list_held = stretch.held;
-      const Result<size_t> stream = start_kernel(segments, piece, stretch.first);
-      started = stream.is_ok() ? mark(*stream, &work) : stream.status();
+      write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + stretch.first);
+      started = start_kernel(stretch.first, static_cast<uint32_t>(count), &work);
     }
     if (!started.is_ok()) return fail(std::move(started));
     return CopyTicket{static_cast<uint64_t>(tickets_.push())};
@@ -142,50 +133,14 @@ class CudaSegmentCopier final : public SegmentCopier {
   Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
     TCPX_RETURN_IF_ERROR(check(segments));
     const CaptureGuard captures;
-    const Shape shape = shape_of(segments);
-    const uint64_t piece = sum_piece_bytes(shape.bytes);
-    const size_t count = count_pieces(segments, piece);
-    TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
-    const std::span<SumPiece> pieces = sum_list().subspan(stretch.first, count);
-    Work& work = works_[tickets_.next_slot()];
-    work = Work{.list_held = stretch.held, .pieces = pieces, .sum = &sum};
-    (void)write_sum_pieces(segments, &CopySegment::from, piece, 0, pieces.data());
-    if (count != 0) {
-      Status started = start_sum(pieces, factors_of(key, shape.bytes), kSources);
-      if (started.is_ok()) started = mark(kSources, &work);
-      if (!started.is_ok()) return fail(std::move(started));
-    }
-    return CopyTicket{static_cast<uint64_t>(tickets_.push())};
+    const uint64_t bytes = shape_of(segments).bytes;
+    return begin_sum(segments, {.key = key, .begin = 0, .total = bytes}, bytes, false, sum);
   }
 
   Result<CopyTicket> submit_summed(std::span<const CopySegment> segments, const SumPlace& place, uint64_t& part) override {
     TCPX_RETURN_IF_ERROR(check(segments));
     const CaptureGuard captures;
-    const Shape shape = shape_of(segments);
-    const uint64_t piece = piece_bytes(shape.bytes), sum_piece = sum_piece_bytes(shape.bytes);
-    // A cut may make one piece more of each list.
-    const size_t copies = count_pieces(segments, piece) + SummedStretches::kMost;
-    const size_t sums = count_pieces(segments, sum_piece) + SummedStretches::kMost;
-    TCPX_ASSIGN_OR_RETURN(const ListStretch room, list_ring_.take(copies + sums));
-    Work& work = works_[tickets_.next_slot()];
-    work = Work{.list_held = room.held, .sum = &part};
-    const SumFactors factors = factors_of(place.key, place.total);
-    size_t next_copy = room.first, next_sum = room.first + copies;
-    uint64_t position = place.begin;
-    const bool is_cut = shape.bytes > SummedStretches::kLastBytes;
-    for (stretches_.begin(segments, shape.bytes); stretches_.left() != 0;) {
-      const std::span<const CopySegment> stretch = stretches_.next();
-      const std::span<SumPiece> pieces = sum_list().subspan(next_sum, count_pieces(stretch, sum_piece));
-      position = write_sum_pieces(stretch, &CopySegment::to, sum_piece, position, pieces.data());
-      next_sum += pieces.size();
-      const Result<size_t> stream = start_stretch(stretch, piece, next_copy, is_cut);
-      Status started = stream.is_ok() ? start_sum(pieces, factors, *stream) : stream.status();
-      if (started.is_ok() && stretches_.left() == 0) started = mark(*stream, &work);
-      if (!started.is_ok()) return fail(std::move(started));
-      next_copy += count_pieces(stretch, piece);
-    }
-    work.pieces = sum_list().subspan(room.first + copies, next_sum - room.first - copies);
-    return CopyTicket{static_cast<uint64_t>(tickets_.push())};
+    return begin_sum(segments, place, shape_of(segments).bytes, true, part);
   }
 
   Result<bool> query(CopyTicket ticket) override {
@@ -193,7 +148,7 @@ class CudaSegmentCopier final : public SegmentCopier {
       Result<bool> done = is_done(&works_[slot]);
       if (!done.is_ok()) drain();
       if (!done.is_ok() || !*done) return done;
-      collect(&works_[slot]);
+      collect(works_[slot]);
       list_ring_.release(works_[slot].list_held);
       return done;
     });
@@ -204,12 +159,12 @@ class CudaSegmentCopier final : public SegmentCopier {
     const Result<bool> in_order = query(ticket);
     if (!in_order.is_ok() || *in_order) return in_order;
     Work& work = works_[static_cast<uint64_t>(ticket) % kInFlight];
-    if (work.way == Way::kStream && work.stream != kUrgent && work.stream != kSources) return false;
+    if (work.way == Way::kStream && work.stream < kUrgent) return false;
     const Result<bool> done = is_done(&work);
     if (!done.is_ok()) return fail(done.status());
     if (!*done) return false;
     work.way = Way::kNothing;
-    collect(&work);
+    collect(work);
     return true;
   }
 
@@ -224,10 +179,10 @@ class CudaSegmentCopier final : public SegmentCopier {
     size_t resident = 0;    // kResident: index of the copier
     CopySegment segment{};  // kResident
     std::span<const SumPiece> pieces{};
-    uint64_t* sum = nullptr;  // of `pieces`; null: a copy, or the sum has been collected
+    uint64_t* sum = nullptr;  // of `pieces`; null: there is none, or it has been collected
   };
-  // Of streams_; the first two are for long copies. A sum of a stretch waits in its stream for the copy, so others have their own.
-  static constexpr size_t kUrgent = 2, kSums = 3, kSources = 4;
+  // Of streams_, behind the two of long copies: copies that are short, and sums of what somebody else copies.
+  static constexpr size_t kUrgent = 2, kSums = 3;
 
   Status check(std::span<const CopySegment> segments) const {
     TCPX_RETURN_IF_ERROR(tickets_.ready());
@@ -246,7 +201,7 @@ class CudaSegmentCopier final : public SegmentCopier {
       // After the post, so that this message does not wait for the launch.
       return residents_[newest_]->is_old(now) ? call_in(1 - newest_, now) : Status::ok();
     }
-    TCPX_RETURN_IF_ERROR(start_alone(segment, work));
+    TCPX_RETURN_IF_ERROR(start_copy(segment, work));
     return often ? call_in(newest_, now) : Status::ok();
   }
 
@@ -256,60 +211,59 @@ class CudaSegmentCopier final : public SegmentCopier {
     return launched.status();
   }
 
-  Status start_alone(const CopySegment& segment, Work* work) {
-    TCPX_ASSIGN_OR_RETURN(const size_t stream, start_copy(segment, segment.bytes > kUrgentBytes));
-    return mark(stream, work);
-  }
-
-  // These return the stream in which the work is.
-
-  Result<size_t> start_copy(const CopySegment& segment, bool is_long) {
+  Status start_copy(const CopySegment& segment, Work* work) {
     // Short ones do not queue behind long ones.
-    const size_t stream = is_long ? 0 : kUrgent;
+    const size_t stream = segment.bytes <= kUrgentBytes ? kUrgent : 0;
     const cudaError_t error =
         cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, streams_[stream].stream().get());
     TCPX_RETURN_IF_ERROR(cuda_status(error, "start copy of a segment"));
-    return stream;
+    return mark(stream, work);
   }
 
-  /// @param first place for the pieces in the list
-  Result<size_t> start_kernel(std::span<const CopySegment> segments, uint64_t piece, size_t first) {
+  Status start_kernel(size_t first, uint32_t count, Work* work) {
     next_kernels_ = 1 - next_kernels_;
-    const auto count = static_cast<uint32_t>(count_pieces(segments, piece));
-    write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + first);
     const auto* const list = reinterpret_cast<const KernelSegment*>(lists_.device()) + first;
     const cudaError_t error = launch_copy_segments(list, count, streams_[next_kernels_].stream().get());
     TCPX_RETURN_IF_ERROR(cuda_status(error, "launch segment kernel"));
-    return next_kernels_;
+    return mark(next_kernels_, work);
   }
 
-  /// Copies what a sum will read that is then launched in the stream returned.
-  Result<size_t> start_stretch(std::span<const CopySegment> stretch, uint64_t piece, size_t first, bool is_cut) {
-    const Shape shape = shape_of(stretch);
-    TCPX_ASSIGN_OR_RETURN(const size_t stream,
-                          shape.segments == 1 ? start_copy(shape.only, is_cut) : start_kernel(stretch, piece, first));
-    if (!is_cut) return stream;
-    TCPX_RETURN_IF_ERROR(copied_.view().record(streams_[stream].stream()));
-    const cudaError_t error = cudaStreamWaitEvent(streams_[kSums].stream().get(), copied_.view().get(), 0);
-    TCPX_RETURN_IF_ERROR(cuda_status(error, "let a checksum wait for its bytes"));
-    return kSums;
+  /// @param bytes of all segments @param copies sums what it has copied, else the sources
+  Result<CopyTicket> begin_sum(std::span<const CopySegment> segments, const SumPlace& place, uint64_t bytes, bool copies,
+                               uint64_t& sum) {
+    const uint64_t piece = std::max(kLeastSumBytes, piece_bytes(bytes));
+    const size_t count = count_pieces(segments, piece);
+    TCPX_ASSIGN_OR_RETURN(const ListStretch room, list_ring_.take(copies ? 2 * count : count));
+    const std::span<SumPiece> pieces(reinterpret_cast<SumPiece*>(lists_.host()) + room.first, count);
+    Work& work = works_[tickets_.next_slot()];
+    work = Work{.list_held = room.held, .pieces = pieces, .sum = &sum};
+    write_sum_pieces(segments, copies, piece, place.begin, pieces.data());
+    if (copies) write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + room.first + count);
+    if (count != 0) {
+      if (Status started = start_sum(room.first, count, factors_of(place.key, place.total), bytes, copies, &work); !started.is_ok())
+        return fail(std::move(started));
+    }
+    return CopyTicket{static_cast<uint64_t>(tickets_.push())};
   }
 
-  std::span<SumPiece> sum_list() const { return {reinterpret_cast<SumPiece*>(lists_.host()), kListCapacity}; }
-
-  /// @param pieces of sum_list
-  Status start_sum(std::span<const SumPiece> pieces, const SumFactors& factors, size_t stream) {
-    auto* const list = reinterpret_cast<SumPiece*>(lists_.device()) + (pieces.data() - sum_list().data());
+  Status start_sum(size_t first, size_t count, const SumFactors& factors, uint64_t bytes, bool copies, Work* work) {
+    size_t stream = kSums;
+    if (copies) stream = bytes <= kUrgentBytes ? kUrgent : next_kernels_ = 1 - next_kernels_;
+    auto* const pieces = reinterpret_cast<SumPiece*>(lists_.device()) + first;
+    const auto* const list = reinterpret_cast<const KernelSegment*>(lists_.device()) + first + count;
+    const auto number = static_cast<uint32_t>(count);
+    const cudaStream_t in = streams_[stream].stream().get();
     const cudaError_t error =
-        launch_sum_pieces(list, static_cast<uint32_t>(pieces.size()), factors, streams_[stream].stream().get());
-    return cuda_status(error, "launch checksum kernel");
+        copies ? launch_copy_and_sum(list, pieces, number, factors, in) : launch_sum_pieces(pieces, number, factors, in);
+    TCPX_RETURN_IF_ERROR(cuda_status(error, "launch checksum kernel"));
+    return mark(stream, work);
   }
 
-  static void collect(Work* work) {
-    if (work->sum == nullptr) return;
-    uint64_t& sum = *std::exchange(work->sum, nullptr);
+  static void collect(Work& work) {
+    if (work.sum == nullptr) return;
+    uint64_t& sum = *std::exchange(work.sum, nullptr);
     sum = 0;
-    for (const SumPiece& piece : work->pieces) sum = ByteSumKey::add(sum, piece.position);
+    for (const SumPiece& piece : work.pieces) sum = ByteSumKey::add(sum, piece.position);
   }
 
   Status mark(size_t stream, Work* work) {
@@ -331,7 +285,7 @@ class CudaSegmentCopier final : public SegmentCopier {
     }
     TCPX_ASSIGN_OR_RETURN(const ResidentCopier::Answer answer, residents_[work->resident]->poll());
     if (answer != ResidentCopier::Answer::kLost) return answer == ResidentCopier::Answer::kDone;
-    TCPX_RETURN_IF_ERROR(start_alone(work->segment, work));
+    TCPX_RETURN_IF_ERROR(start_copy(work->segment, work));
     return false;
   }
 
@@ -353,14 +307,12 @@ class CudaSegmentCopier final : public SegmentCopier {
   size_t newest_ = 0;  // of residents_, the one launched last
   const Residents residents_;
   Streams streams_;
-  const Event copied_;         // the newest stretch
-  SummedStretches stretches_;  // of the submit that begins
-  size_t next_kernels_ = 0;    // of streams_, the one that the last copying kernel went to
+  size_t next_kernels_ = 0;  // of streams_, the one that the last kernel went to
 };
 
 Status load_copy_kernels(int device) {
   cudaError_t loaded = load_segment_kernels();
-  if (loaded == cudaSuccess) loaded = load_sum_kernel();
+  if (loaded == cudaSuccess) loaded = load_sum_kernels();
   if (loaded == cudaErrorNoKernelImageForDevice || loaded == cudaErrorUnsupportedPtxVersion) {
     return Status(Code::kUnsupported, "make segment copier",
                   concat("this build has no kernel for GPU ", device, " (", cudaGetErrorName(loaded), ")"), Domain::kCuda,
@@ -379,19 +331,19 @@ Result<std::unique_ptr<SegmentCopier>> make_cuda_segment_copier(int device, Memo
   }
   TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
   TCPX_RETURN_IF_ERROR(load_copy_kernels(device));
-  CudaSegmentCopier::Streams streams;
-  while (streams.size() < CudaSegmentCopier::kStreams) {
-    TCPX_ASSIGN_OR_RETURN(FlaggedStream stream, FlaggedStream::create(device, memory));
-    streams.push_back(std::move(stream));
-  }
-  TCPX_ASSIGN_OR_RETURN(Event copied, Event::create());
+  TCPX_ASSIGN_OR_RETURN(FlaggedStream first, FlaggedStream::create(device, memory));
+  TCPX_ASSIGN_OR_RETURN(FlaggedStream second, FlaggedStream::create(device, memory));
+  TCPX_ASSIGN_OR_RETURN(FlaggedStream urgent, FlaggedStream::create(device, memory));
+  TCPX_ASSIGN_OR_RETURN(FlaggedStream sums, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(MemoryBuffer lists, memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment)));
   CudaSegmentCopier::Residents residents;
   for (auto& resident : residents) {
     TCPX_ASSIGN_OR_RETURN(resident, ResidentCopier::create(device, memory));
   }
   return std::unique_ptr<SegmentCopier>(
-      std::make_unique<CudaSegmentCopier>(std::move(streams), std::move(copied), std::move(lists), std::move(residents)));
+      std::make_unique<CudaSegmentCopier>(CudaSegmentCopier::Streams{std::move(first), std::move(second), std::move(urgent),
+                                                                     std::move(sums)},
+                                          std::move(lists), std::move(residents)));
 }
 
 }  // namespace tcpx

@@ -1,10 +1,12 @@
 #include "device/sum_launch.h"
+#include "device/unpack_kernels.cuh"
 
 namespace tcpx {
 inline namespace sum_kernels {  // named, see cmake/compiler.cmake
 
-constexpr uint32_t kSumWarp = 32, kSumWarps = kSumThreads / kSumWarp, kLogThreads = 8;
-static_assert(1u << kLogThreads == kSumThreads);
+constexpr uint32_t kSumWarp = 32, kLogWarps = 3, kSumWarps = 1u << kLogWarps, kLogThreads = 8;
+static_assert(1u << kLogThreads == kSumThreads && kSumWarps * kSumWarp == kSumThreads);
+constexpr uint32_t kSumRowsInFlight = 4;
 
 template <class Operation>
 __device__ uint64_t over_warp(uint64_t value, Operation operation) {
@@ -14,13 +16,23 @@ __device__ uint64_t over_warp(uint64_t value, Operation operation) {
   return value;
 }
 
-/// One block for each piece. The list lies in host memory: each block fetches its entry over the bus once.
-__global__ void __launch_bounds__(kSumThreads) sum_pieces(SumPiece* pieces, const __grid_constant__ SumFactors factors) {
+/// One block for each piece. The lists lie in host memory: each block fetches its entries over the bus once.
+template <bool kCopies>
+__global__ void __launch_bounds__(kSumThreads)
+    sum_pieces(const KernelSegment* segments, SumPiece* pieces, const __grid_constant__ SumFactors factors) {
   __shared__ SumPiece piece;
+  __shared__ KernelSegment segment;
   __shared__ uint64_t of_warps[kSumWarps];
   const uint32_t thread = threadIdx.x;
   if (thread == 0) piece = pieces[blockIdx.x];
+  if (kCopies && thread == kSumWarp) segment = segments[blockIdx.x];
   __syncthreads();
+  if constexpr (kCopies) {
+    const Stretch own = piece_of(static_cast<uint32_t>(segment.bytes), thread / kSumWarp, kLogWarps);
+    GpuWarp warp;
+    copy_fragment<true, kSumRowsInFlight>(warp, segment.to + own.begin, segment.from + own.begin, own.count);
+    __syncthreads();
+  }
   const uint64_t own =
       sum_multiply(sum_of_thread(PieceWords(piece), thread, factors.squares[kLogThreads]), factors.in_block[thread]);
   const uint64_t of_warp = over_warp(own, sum_add);
@@ -38,13 +50,20 @@ __global__ void __launch_bounds__(kSumThreads) sum_pieces(SumPiece* pieces, cons
 }  // namespace sum_kernels
 
 cudaError_t launch_sum_pieces(SumPiece* pieces, uint32_t count, const SumFactors& factors, cudaStream_t stream) {
-  sum_pieces<<<count, kSumThreads, 0, stream>>>(pieces, factors);
+  sum_pieces<false><<<count, kSumThreads, 0, stream>>>(nullptr, pieces, factors);
   return cudaGetLastError();
 }
 
-cudaError_t load_sum_kernel() {
+cudaError_t launch_copy_and_sum(const KernelSegment* segments, SumPiece* pieces, uint32_t count, const SumFactors& factors,
+                                cudaStream_t stream) {
+  sum_pieces<true><<<count, kSumThreads, 0, stream>>>(segments, pieces, factors);
+  return cudaGetLastError();
+}
+
+cudaError_t load_sum_kernels() {
   cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, sum_pieces);
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, sum_pieces<false>);
+  return error != cudaSuccess ? error : cudaFuncGetAttributes(&attributes, sum_pieces<true>);
 }
 
 }  // namespace tcpx

@@ -69,7 +69,14 @@ class PieceWords {
   }
 
  private:
-  TCPX_HOST_DEVICE static uint32_t load(uintptr_t at) { return *reinterpret_cast<const uint32_t*>(at); }
+  TCPX_HOST_DEVICE static uint32_t load(uintptr_t at) {
+    const auto* const word = reinterpret_cast<const uint32_t*>(at);
+#if defined(__CUDA_ARCH__)
+    return __ldcg(word);  // not from the cache of a multiprocessor: a checksum is of what the memory has
+#else
+    return *word;
+#endif
+  }
   TCPX_HOST_DEVICE uint32_t load_if(uintptr_t at) const { return at + 4 > begin_ && at < end_ ? load(at) : 0; }
   TCPX_HOST_DEVICE uint32_t join(uint32_t low, uint32_t high) const {
     return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> shift_);
