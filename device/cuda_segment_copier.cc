@@ -133,14 +133,14 @@ class CudaSegmentCopier final : public SegmentCopier {
   Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
     TCPX_RETURN_IF_ERROR(check(segments));
     const CaptureGuard captures;
-    const uint64_t bytes = shape_of(segments).bytes;
-    return begin_sum(segments, {.key = key, .begin = 0, .total = bytes}, bytes, false, sum);
+    const Shape shape = shape_of(segments);
+    return begin_sum(segments, {.key = key, .begin = 0, .total = shape.bytes}, shape, false, sum);
   }
 
   Result<CopyTicket> submit_summed(std::span<const CopySegment> segments, const SumPlace& place, uint64_t& part) override {
     TCPX_RETURN_IF_ERROR(check(segments));
     const CaptureGuard captures;
-    return begin_sum(segments, place, shape_of(segments).bytes, true, part);
+    return begin_sum(segments, place, shape_of(segments), true, part);
   }
 
   Result<bool> query(CopyTicket ticket) override {
@@ -228,35 +228,38 @@ class CudaSegmentCopier final : public SegmentCopier {
     return mark(next_kernels_, work);
   }
 
-  /// @param bytes of all segments @param copies sums what it has copied, else the sources
-  Result<CopyTicket> begin_sum(std::span<const CopySegment> segments, const SumPlace& place, uint64_t bytes, bool copies,
+  /// @param copies sums what it has copied, else the sources
+  Result<CopyTicket> begin_sum(std::span<const CopySegment> segments, const SumPlace& place, const Shape& shape, bool copies,
                                uint64_t& sum) {
-    const uint64_t piece = std::max(kLeastSumBytes, piece_bytes(bytes));
+    const uint64_t piece = std::max(kLeastSumBytes, piece_bytes(shape.bytes));
     const size_t count = count_pieces(segments, piece);
     TCPX_ASSIGN_OR_RETURN(const ListStretch room, list_ring_.take(copies ? 2 * count : count));
     const std::span<SumPiece> pieces(reinterpret_cast<SumPiece*>(lists_.host()) + room.first, count);
     Work& work = works_[tickets_.next_slot()];
     work = Work{.list_held = room.held, .pieces = pieces, .sum = &sum};
-    write_sum_pieces(segments, copies, piece, place.begin, pieces.data());
-    if (copies) write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + room.first + count);
+    SumList list{.pieces = reinterpret_cast<SumPiece*>(lists_.device()) + room.first,
+                 .count = static_cast<uint32_t>(count),
+                 .piece_bytes = 0,
+                 .whole = {},
+                 .segments = reinterpret_cast<const KernelSegment*>(lists_.device()) + room.first + count,
+                 .from = shape.only.from};
+    if (shape.segments == 1) {
+      list.piece_bytes = static_cast<uint32_t>(piece);
+      list.whole = {copies ? shape.only.to : shape.only.from, place.begin, shape.bytes};
+    } else {
+      write_sum_pieces(segments, copies, piece, place.begin, pieces.data());
+      if (copies) write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + room.first + count);
+    }
+    size_t stream = kSums;
+    if (copies) stream = shape.bytes <= kUrgentBytes ? kUrgent : next_kernels_ = 1 - next_kernels_;
     if (count != 0) {
-      if (Status started = start_sum(room.first, count, factors_of(place.key, place.total), bytes, copies, &work); !started.is_ok())
-        return fail(std::move(started));
+      const cudaError_t error =
+          launch_sum_pieces(list, copies, factors_of(place.key, place.total), streams_[stream].stream().get());
+      Status started = cuda_status(error, "launch checksum kernel");
+      if (started.is_ok()) started = mark(stream, &work);
+      if (!started.is_ok()) return fail(std::move(started));
     }
     return CopyTicket{static_cast<uint64_t>(tickets_.push())};
-  }
-
-  Status start_sum(size_t first, size_t count, const SumFactors& factors, uint64_t bytes, bool copies, Work* work) {
-    size_t stream = kSums;
-    if (copies) stream = bytes <= kUrgentBytes ? kUrgent : next_kernels_ = 1 - next_kernels_;
-    auto* const pieces = reinterpret_cast<SumPiece*>(lists_.device()) + first;
-    const auto* const list = reinterpret_cast<const KernelSegment*>(lists_.device()) + first + count;
-    const auto number = static_cast<uint32_t>(count);
-    const cudaStream_t in = streams_[stream].stream().get();
-    const cudaError_t error =
-        copies ? launch_copy_and_sum(list, pieces, number, factors, in) : launch_sum_pieces(pieces, number, factors, in);
-    TCPX_RETURN_IF_ERROR(cuda_status(error, "launch checksum kernel"));
-    return mark(stream, work);
   }
 
   static void collect(Work& work) {

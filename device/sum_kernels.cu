@@ -16,47 +16,70 @@ __device__ uint64_t over_warp(uint64_t value, Operation operation) {
   return value;
 }
 
-/// One block for each piece. The lists lie in host memory: each block fetches its entries over the bus once.
+/// A piece, and where its bytes come from.
+struct Entry {
+  SumPiece piece;
+  const std::byte* from;
+};
+
+template <bool kCopies>
+__device__ Entry entry_of(const SumList& list, uint32_t i) {
+  if (list.piece_bytes == 0) return {list.pieces[i], kCopies ? list.segments[i].from : nullptr};
+  const uint64_t at = uint64_t{i} * list.piece_bytes, left = list.whole.bytes - at;
+  return {{list.whole.from + at, list.whole.position + at, left < list.piece_bytes ? left : list.piece_bytes},
+          kCopies ? list.from + at : nullptr};
+}
+
+/// Each block takes a piece, then another one. The list lies in host memory: the next entry comes over the bus meanwhile.
 template <bool kCopies>
 __global__ void __launch_bounds__(kSumThreads)
-    sum_pieces(const KernelSegment* segments, SumPiece* pieces, const __grid_constant__ SumFactors factors) {
-  __shared__ SumPiece piece;
-  __shared__ KernelSegment segment;
+    sum_pieces(const __grid_constant__ SumList list, const __grid_constant__ SumFactors factors) {
+  __shared__ Entry current;
   __shared__ uint64_t of_warps[kSumWarps];
   const uint32_t thread = threadIdx.x;
-  if (thread == 0) piece = pieces[blockIdx.x];
-  if (kCopies && thread == kSumWarp) segment = segments[blockIdx.x];
-  __syncthreads();
-  if constexpr (kCopies) {
-    const Stretch own = piece_of(static_cast<uint32_t>(segment.bytes), thread / kSumWarp, kLogWarps);
-    GpuWarp warp;
-    copy_fragment<true, kSumRowsInFlight>(warp, segment.to + own.begin, segment.from + own.begin, own.count);
+  Entry next{};
+  if (thread == 0) next = entry_of<kCopies>(list, blockIdx.x);
+  for (uint32_t i = blockIdx.x; i < list.count; i += gridDim.x) {
+    if (thread == 0) {
+      current = next;
+      if (i + gridDim.x < list.count) next = entry_of<kCopies>(list, i + gridDim.x);
+    }
     __syncthreads();
+    const SumPiece piece = current.piece;
+    if constexpr (kCopies) {
+      const Stretch own = piece_of(static_cast<uint32_t>(piece.bytes), thread / kSumWarp, kLogWarps);
+      GpuWarp warp;
+      copy_fragment<true, kSumRowsInFlight>(warp, const_cast<std::byte*>(piece.from) + own.begin, current.from + own.begin,
+                                            own.count);
+      __syncthreads();
+    }
+    const uint64_t own =
+        sum_multiply(sum_of_thread(PieceWords(piece), thread, factors.squares[kLogThreads]), factors.in_block[thread]);
+    const uint64_t of_warp = over_warp(own, sum_add);
+    if (thread % kSumWarp == 0) of_warps[thread / kSumWarp] = of_warp;
+    __syncthreads();
+    if (thread >= kSumWarp) continue;
+    const uint64_t of_block = over_warp(thread < kSumWarps ? of_warps[thread] : 0, sum_add);
+    // The last word of the string is multiplied once.
+    const uint64_t behind = factors.words - words_up_to(piece.position + piece.bytes) + 1;
+    const uint64_t power = over_warp(power_of_thread(factors.squares, behind, thread), sum_multiply);
+    // Read by CudaSegmentCopier once the stream's flag, which is written behind the kernel, has been seen.
+    if (thread == 0) list.pieces[i].position = sum_multiply(of_block, power);
   }
-  const uint64_t own =
-      sum_multiply(sum_of_thread(PieceWords(piece), thread, factors.squares[kLogThreads]), factors.in_block[thread]);
-  const uint64_t of_warp = over_warp(own, sum_add);
-  if (thread % kSumWarp == 0) of_warps[thread / kSumWarp] = of_warp;
-  __syncthreads();
-  if (thread >= kSumWarp) return;
-  const uint64_t of_block = over_warp(thread < kSumWarps ? of_warps[thread] : 0, sum_add);
-  // The last word of the string is multiplied once.
-  const uint64_t behind = factors.words - words_up_to(piece.position + piece.bytes) + 1;
-  const uint64_t power = over_warp(power_of_thread(factors.squares, behind, thread), sum_multiply);
-  // Read by CudaSegmentCopier once the stream's flag, which is written behind the kernel, has been seen.
-  if (thread == 0) pieces[blockIdx.x].position = sum_multiply(of_block, power);
 }
+
+/// As many blocks as a large GPU holds at once.
+constexpr uint32_t kMostBlocks = 1024;
 
 }  // namespace sum_kernels
 
-cudaError_t launch_sum_pieces(SumPiece* pieces, uint32_t count, const SumFactors& factors, cudaStream_t stream) {
-  sum_pieces<false><<<count, kSumThreads, 0, stream>>>(nullptr, pieces, factors);
-  return cudaGetLastError();
-}
-
-cudaError_t launch_copy_and_sum(const KernelSegment* segments, SumPiece* pieces, uint32_t count, const SumFactors& factors,
-                                cudaStream_t stream) {
-  sum_pieces<true><<<count, kSumThreads, 0, stream>>>(segments, pieces, factors);
+cudaError_t launch_sum_pieces(const SumList& list, bool copies, const SumFactors& factors, cudaStream_t stream) {
+  const uint32_t blocks = list.count < kMostBlocks ? list.count : kMostBlocks;
+  if (copies) {
+    sum_pieces<true><<<blocks, kSumThreads, 0, stream>>>(list, factors);
+  } else {
+    sum_pieces<false><<<blocks, kSumThreads, 0, stream>>>(list, factors);
+  }
   return cudaGetLastError();
 }
 

@@ -17,15 +17,22 @@ struct SumFactors {
   uint64_t squares[61];            ///< ByteSumKey::squares
   uint64_t words;                  ///< of the whole string
 };
-static_assert(sizeof(SumFactors) + 16 <= 4096, "most bytes of a kernel's parameters");
 
-/// Starts the sums on `stream`, whose device is current. Each `position` becomes what the piece adds to the sum of the string.
-/// @param pieces addressed by the GPU; must stay valid until the kernel has finished. @param count from 1.
-cudaError_t launch_sum_pieces(SumPiece* pieces, uint32_t count, const SumFactors& factors, cudaStream_t stream);
-/// The same, after each block has copied the segment that ends in its piece, and reads again what it has written.
-/// @param segments as many as pieces, likewise
-cudaError_t launch_copy_and_sum(const KernelSegment* segments, SumPiece* pieces, uint32_t count, const SumFactors& factors,
-                                cudaStream_t stream);
+/// What a launch sums: `count` pieces, from 1, addressed by the GPU until the kernel has finished. Each `position` becomes what the piece
+/// adds to the sum of the string.
+struct SumList {
+  SumPiece* pieces;
+  uint32_t count;
+  uint32_t piece_bytes;           ///< not 0: the pieces are yet to be written: so many bytes each of one piece, `whole`
+  SumPiece whole;
+  const KernelSegment* segments;  ///< to be copied first, one for each piece, and summed where they end
+  const std::byte* from;          ///< of `whole`, likewise
+};
+
+static_assert(sizeof(SumList) + sizeof(SumFactors) <= 4096, "most bytes of a kernel's parameters");
+
+/// Starts the sums on `stream`, whose device is current. @param copies first copies what is then read again
+cudaError_t launch_sum_pieces(const SumList& list, bool copies, const SumFactors& factors, cudaStream_t stream);
 
 /// Loads the kernels' code onto the current device (see load_unpack_kernels).
 cudaError_t load_sum_kernels();
