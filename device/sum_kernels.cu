@@ -17,13 +17,13 @@ __device__ uint64_t over_warp(uint64_t value, Operation operation) {
 }
 
 /// A piece, and where its bytes come from.
-struct Entry {
+struct SumEntry {
   SumPiece piece;
   const std::byte* from;
 };
 
 template <bool kCopies>
-__device__ Entry entry_of(const SumList& list, uint32_t i) {
+__device__ SumEntry sum_entry_of(const SumList& list, uint32_t i) {
   if (list.piece_bytes == 0) return {list.pieces[i], kCopies ? list.segments[i].from : nullptr};
   const uint64_t at = uint64_t{i} * list.piece_bytes, left = list.whole.bytes - at;
   return {{list.whole.from + at, list.whole.position + at, left < list.piece_bytes ? left : list.piece_bytes},
@@ -34,15 +34,15 @@ __device__ Entry entry_of(const SumList& list, uint32_t i) {
 template <bool kCopies>
 __global__ void __launch_bounds__(kSumThreads)
     sum_pieces(const __grid_constant__ SumList list, const __grid_constant__ SumFactors factors) {
-  __shared__ Entry current;
+  __shared__ SumEntry current;
   __shared__ uint64_t of_warps[kSumWarps];
   const uint32_t thread = threadIdx.x;
-  Entry next{};
-  if (thread == 0) next = entry_of<kCopies>(list, blockIdx.x);
+  SumEntry next{};
+  if (thread == 0) next = sum_entry_of<kCopies>(list, blockIdx.x);
   for (uint32_t i = blockIdx.x; i < list.count; i += gridDim.x) {
     if (thread == 0) {
       current = next;
-      if (i + gridDim.x < list.count) next = entry_of<kCopies>(list, i + gridDim.x);
+      if (i + gridDim.x < list.count) next = sum_entry_of<kCopies>(list, i + gridDim.x);
     }
     __syncthreads();
     const SumPiece piece = current.piece;
@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 /// As many blocks as a large GPU holds at once.
-constexpr uint32_t kMostBlocks = 1024;
+constexpr uint32_t kMostSumBlocks = 1024;
 
 }  // namespace sum_kernels
 
 cudaError_t launch_sum_pieces(const SumList& list, bool copies, const SumFactors& factors, cudaStream_t stream) {
-  const uint32_t blocks = list.count < kMostBlocks ? list.count : kMostBlocks;
+  const uint32_t blocks = list.count < kMostSumBlocks ? list.count : kMostSumBlocks;
   if (copies) {
     sum_pieces<true><<<blocks, kSumThreads, 0, stream>>>(list, factors);
   } else {
