@@ -30,55 +30,44 @@ __device__ SumEntry sum_entry_of(const SumList& list, uint32_t i) {
           kCopies ? list.from + at : nullptr};
 }
 
-/// Each block takes a piece, then another one. The list lies in host memory: the next entry comes over the bus meanwhile.
+/// One block for each piece. A list lies in host memory: each block fetches its entry over the bus once.
 template <bool kCopies>
 __global__ void __launch_bounds__(kSumThreads)
     sum_pieces(const __grid_constant__ SumList list, const __grid_constant__ SumFactors factors) {
   __shared__ SumEntry current;
   __shared__ uint64_t of_warps[kSumWarps];
   const uint32_t thread = threadIdx.x;
-  SumEntry next{};
-  if (thread == 0) next = sum_entry_of<kCopies>(list, blockIdx.x);
-  for (uint32_t i = blockIdx.x; i < list.count; i += gridDim.x) {
-    if (thread == 0) {
-      current = next;
-      if (i + gridDim.x < list.count) next = sum_entry_of<kCopies>(list, i + gridDim.x);
-    }
+  if (thread == 0) current = sum_entry_of<kCopies>(list, blockIdx.x);
+  __syncthreads();
+  const SumPiece piece = current.piece;
+  if constexpr (kCopies) {
+    const Stretch own = piece_of(static_cast<uint32_t>(piece.bytes), thread / kSumWarp, kLogWarps);
+    GpuWarp warp;
+    copy_fragment<true, kSumRowsInFlight>(warp, const_cast<std::byte*>(piece.from) + own.begin, current.from + own.begin,
+                                          own.count);
     __syncthreads();
-    const SumPiece piece = current.piece;
-    if constexpr (kCopies) {
-      const Stretch own = piece_of(static_cast<uint32_t>(piece.bytes), thread / kSumWarp, kLogWarps);
-      GpuWarp warp;
-      copy_fragment<true, kSumRowsInFlight>(warp, const_cast<std::byte*>(piece.from) + own.begin, current.from + own.begin,
-                                            own.count);
-      __syncthreads();
-    }
-    const uint64_t own =
-        sum_multiply(sum_of_thread(PieceWords(piece), thread, factors.squares[kLogThreads]), factors.in_block[thread]);
-    const uint64_t of_warp = over_warp(own, sum_add);
-    if (thread % kSumWarp == 0) of_warps[thread / kSumWarp] = of_warp;
-    __syncthreads();
-    if (thread >= kSumWarp) continue;
-    const uint64_t of_block = over_warp(thread < kSumWarps ? of_warps[thread] : 0, sum_add);
-    // The last word of the string is multiplied once.
-    const uint64_t behind = factors.words - words_up_to(piece.position + piece.bytes) + 1;
-    const uint64_t power = over_warp(power_of_thread(factors.squares, behind, thread), sum_multiply);
-    // Read by CudaSegmentCopier once the stream's flag, which is written behind the kernel, has been seen.
-    if (thread == 0) list.pieces[i].position = sum_multiply(of_block, power);
   }
+  const uint64_t own =
+      sum_multiply(sum_of_thread(PieceWords(piece), thread, factors.squares[kLogThreads]), factors.in_block[thread]);
+  const uint64_t of_warp = over_warp(own, sum_add);
+  if (thread % kSumWarp == 0) of_warps[thread / kSumWarp] = of_warp;
+  __syncthreads();
+  if (thread >= kSumWarp) return;
+  const uint64_t of_block = over_warp(thread < kSumWarps ? of_warps[thread] : 0, sum_add);
+  // The last word of the string is multiplied once.
+  const uint64_t behind = factors.words - words_up_to(piece.position + piece.bytes) + 1;
+  const uint64_t power = over_warp(power_of_thread(factors.squares, behind, thread), sum_multiply);
+  // Read by CudaSegmentCopier once the stream's flag, which is written behind the kernel, has been seen.
+  if (thread == 0) list.pieces[blockIdx.x].position = sum_multiply(of_block, power);
 }
-
-/// As many blocks as a large GPU holds at once.
-constexpr uint32_t kMostSumBlocks = 1024;
 
 }  // namespace sum_kernels
 
 cudaError_t launch_sum_pieces(const SumList& list, bool copies, const SumFactors& factors, cudaStream_t stream) {
-  const uint32_t blocks = list.count < kMostSumBlocks ? list.count : kMostSumBlocks;
   if (copies) {
-    sum_pieces<true><<<blocks, kSumThreads, 0, stream>>>(list, factors);
+    sum_pieces<true><<<list.count, kSumThreads, 0, stream>>>(list, factors);
   } else {
-    sum_pieces<false><<<blocks, kSumThreads, 0, stream>>>(list, factors);
+    sum_pieces<false><<<list.count, kSumThreads, 0, stream>>>(list, factors);
   }
   return cudaGetLastError();
 }

@@ -11,18 +11,17 @@ void OfferedSums::begin(const OfferName& of, std::span<const HeldRange> ranges) 
   if (key_ == nullptr || stopped_ || ranges.empty() || is_of_host(ranges.front().region(), parts_.memory)) return;
   if (std::any_of(sums_.begin(), sums_.end(), [&](const Sum& one) { return one.of == of; })) return;
   if (sums_.size() >= kMost) {
-    const auto known = std::find_if(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.summing == nullptr; });
+    const auto known = std::find_if(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.is_known(); });
     if (known == sums_.end()) return;
     sums_.erase(known);
   }
-  Sum& sum = sums_.emplace_back(Sum{.of = of, .ranges = {ranges.begin(), ranges.end()}, .summing = nullptr});
-  sum.summing = Summing::begin(key_, ranges, parts_);
+  sums_.push_back({.of = of, .ranges = {ranges.begin(), ranges.end()}, .summing = nullptr});
 }
 
 void OfferedSums::give(const OfferName& of, JobSum& sum) {
   const auto found = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& one) { return one.of == of; });
   if (found == sums_.end()) return;
-  if (found->summing == nullptr) sum.known = found->value;
+  if (found->is_known()) sum.known = found->value;
   sum.summing = std::move(found->summing);
   sums_.erase(found);
 }
@@ -30,7 +29,16 @@ void OfferedSums::give(const OfferName& of, JobSum& sum) {
 bool OfferedSums::progress() {
   bool advanced = false;
   for (auto sum = sums_.begin(); sum != sums_.end();) {
-    const Result<bool> done = sum->summing != nullptr ? sum->summing->is_done() : Result<bool>(false);
+    if (sum->summing == nullptr && !stopped_) {
+      // The peer's copy takes longer than the sum, so the offer goes first.
+      if (!sum->is_known() && stream_.backlog() == 0) {
+        sum->summing = Summing::begin(key_, sum->ranges, parts_);
+        advanced = true;
+      }
+      ++sum;
+      continue;
+    }
+    const Result<bool> done = sum->summing != nullptr ? sum->summing->is_done() : Result<bool>(true);
     if (done.is_ok() && !*done) {
       ++sum;
       continue;
@@ -51,7 +59,7 @@ bool OfferedSums::progress() {
 }
 
 bool OfferedSums::idle() const {
-  return std::all_of(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.summing == nullptr; });
+  return std::all_of(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.is_known(); });
 }
 
 void OfferedSums::stop() {

@@ -44,8 +44,9 @@ class OfferedSums {
   struct Sum {
     OfferName of;
     std::vector<HeldRange> ranges;     // empty once it is known
-    std::unique_ptr<Summing> summing;  // null once it is known
+    std::unique_ptr<Summing> summing;  // null until the offer has left, and once it is known
     uint64_t value = 0;
+    bool is_known() const { return ranges.empty(); }
   };
 
   const std::shared_ptr<const ByteSumKey> key_;
