@@ -31,22 +31,23 @@
 
 namespace tcpx {
 
-/// What is known of the checksum of a job (lanes/job_sums.h). Empty on a connection without checksums.
-struct JobSum {
-  std::unique_ptr<Summing> summing;
-  std::optional<uint64_t> known;  ///< the sum here: what `summing` would compute has been computed beside a copy
-  std::optional<uint64_t> peers;  ///< the peer's, if it has told that before the job had a place
-  bool told = false;      ///< to the peer
-  bool compared = false;  ///< or without anything to compare
-  /// Only for what the peer will tell.
-  bool waits() const { return told && !compared; }
-};
-
 /// Name of an offer: as in its Go.
 struct OfferName {
   uint64_t operation = 0;
   bool of_read = false;
   bool operator==(const OfferName&) const = default;
+};
+
+/// What is known of the checksum of a job (lanes/job_sums.h). Empty on a connection without checksums.
+struct JobSum {
+  std::unique_ptr<Summing> summing;
+  std::optional<uint64_t> known;  ///< the sum here: what `summing` would compute has been computed beside a copy
+  OfferName offer;                ///< by which the peer may name the job before that has a place
+  std::optional<uint64_t> peers;  ///< the peer's, if it has told it by that name
+  bool told = false;      ///< to the peer
+  bool compared = false;  ///< or without anything to compare
+  /// Only for what the peer will tell.
+  bool waits() const { return told && !compared; }
 };
 
 /// The bytes of a transfer at this end, for a lane to move.

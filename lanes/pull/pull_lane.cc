@@ -89,6 +89,7 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
     pull.mappings.push_back(mappings_.at(share));
   }
   pull.go = go;
+  job->sum.offer = {go.operation, go.of_read};
   pull.words.assign(words.begin(), words.end());
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
@@ -289,16 +290,18 @@ Status PullLane::on(const LaneFrame& frame) {
   return map(frame.number, memory);
 }
 
-// Of a pull that is under way. Any other will have its sum later.
+// Of a pull that is under way, or that waits for this. Any other will have its sum later.
 Status PullLane::on_sum(const LaneFrame& frame) {
   uint64_t sum = 0;
   if (sum_key_ == nullptr || frame.words.size() != sizeof sum)
     return unexpected(frame.kType, frame.number, concat("an early checksum of ", frame.words.size(), " bytes"));
   std::memcpy(&sum, frame.words.data(), sizeof sum);
-  const bool of_read = frame.what == static_cast<uint64_t>(PullTalk::kSumOfRead);
-  for (const Pull& pull : pulls_) {
-    if (pull.job != nullptr && pull.go.operation == frame.number && pull.go.of_read == of_read) pull.job->sum.peers = sum;
-  }
+  const OfferName offer{frame.number, frame.what == static_cast<uint64_t>(PullTalk::kSumOfRead)};
+  const auto tell = [&](const std::unique_ptr<Job>& job) {
+    if (job != nullptr && job->sum.offer == offer) job->sum.peers = sum;
+  };
+  for (const Pull& pull : pulls_) tell(pull.job);
+  for (const auto& job : ended_) tell(job);
   return Status::ok();
 }
 

@@ -235,6 +235,12 @@ class PullGpuSums : public LaneTest {
   static void offer(TwoEnds& ends, uint64_t number) {
     const auto job = ends.job(ends.sender, {{0, 1000}}, number, false);
     ASSERT_TRUE(ends.offer_of(*job).is_ok());
+    begin_sums(ends);
+  }
+  /// The sender's, once the offers have left.
+  static void begin_sums(TwoEnds& ends) {
+    (void)ends.sender.stream.flush();
+    (void)ends.sender.lanes->all()[2]->progress(TimePoint{});
   }
 };
 
@@ -295,6 +301,7 @@ TEST_F(PullGpuSums, OfTheSenderThatCameEarlyIsTheOneThatCounts) {
   fill(ends.sender);
   ends.gpu_copier().hold();
   ASSERT_TRUE(ends.begin({{0, 1000}}, {{0, 1000}}, 1).is_ok());
+  begin_sums(ends);
   const uint64_t wrong = 5;
   EXPECT_TRUE(ends.receiver.lanes->on(talk(PullTalk::kSum, 1, std::as_bytes(std::span(&wrong, 1)))).is_ok());
   ASSERT_TRUE(wait_until([&] {  // before the sender's own
