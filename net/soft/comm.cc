@@ -32,8 +32,7 @@ SoftComm::SoftComm(ObjectKind object_kind, MemoryOps& memory, int device, std::s
       device_(device),
       io_(std::move(io)),
       peer_(std::move(sockets.peer)),
-      nic_(std::move(sockets.nic)),
-      control_(std::move(sockets.control), *this) {}
+      nic_(std::move(sockets.nic)) {}
 
 Result<SoftRegion*> SoftComm::register_region(void* data, uint64_t bytes, MemoryType type) {
   constexpr const char* kOperation = "regMr";
@@ -129,7 +128,7 @@ Status SoftComm::report_failure() {
 
 void SoftComm::stop_sockets() {
   stop_data_sockets();
-  control_.stop();
+  control_->stop();
 }
 
 void SoftComm::end() {
@@ -139,21 +138,41 @@ void SoftComm::end() {
 }
 
 IoHandler::Next ControlSocket::on_ready() {
-  if (closed_) return Next::kWait;
+  owner_.on_control_ready();
   std::byte ignored[256];
-  ssize_t n;
-  do n = ::recv(fd(), ignored, sizeof ignored, MSG_DONTWAIT);
-  while (n < 0 && errno == EINTR);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Next::kWait;
-  closed_ = true;
-  if (n > 0) {
+  if (read(ignored) > 0) {
+    closed_ = true;
     owner_.on_control_closed(Status(Code::kProtocol, "control socket", "bytes where none belong"));
-  } else if (n == 0) {
-    owner_.on_control_closed(Status(Code::kPeerGone, "control socket", "closed by the peer"));
-  } else {
-    owner_.on_control_closed(stream_error("control socket", errno));
   }
   return Next::kWait;
+}
+
+Result<size_t> ControlSocket::try_send(std::span<const std::byte> bytes) const {
+  size_t sent = 0;
+  while (sent < bytes.size()) {
+    const ssize_t n = ::send(fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) {
+      sent += static_cast<size_t>(n);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    } else if (errno != EINTR) {
+      return stream_error("control socket", errno);
+    }
+  }
+  return sent;
+}
+
+size_t ControlSocket::read(std::span<std::byte> into) {
+  if (closed_) return 0;
+  ssize_t n;
+  do n = ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n > 0) return static_cast<size_t>(n);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
+  closed_ = true;
+  owner_.on_control_closed(n == 0 ? Status(Code::kPeerGone, "control socket", "closed by the peer")
+                                  : stream_error("control socket", errno));
+  return 0;
 }
 
 }  // namespace tcpx::soft

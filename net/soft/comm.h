@@ -69,6 +69,7 @@ struct ConnectedSockets {
   std::vector<std::unique_ptr<RecordCipher>> ciphers;  ///< of the data sockets; none: they are in clear
   UniqueFd control;
   uint32_t chunk_bytes = 0;
+  bool headers_apart = false;  ///< HandleInfo::headers_apart
   std::string peer;           ///< for messages
   std::string nic;            ///< the bytes' way out of this host, or into it; "" when the kernel does not tell
   bool spare_copies = false;  ///< sends leave the staging slots without a copy, and the receiver is woken for much at once
@@ -88,17 +89,28 @@ inline Status refused(std::string operation, std::string detail) {
   return Status(Code::kInvalidArgument, std::move(operation), std::move(detail));
 }
 
-/// Watches a control socket, which carries no data: its end tells that the peer closed or died.
-class ControlSocket final : public SocketHandler {
+/// Watches a control socket, on which nothing comes in unless it brings headers (net/soft/header_socket.h): its end tells that the
+/// peer closed or died.
+class ControlSocket : public SocketHandler {
  public:
   class Owner {
    public:
     virtual ~Owner() = default;
     virtual void on_control_closed(const Status& why) = 0;
+    /// There may be room to send again.
+    virtual void on_control_ready() {}
   };
   ControlSocket(UniqueFd fd, Owner& owner) : SocketHandler(std::move(fd)), owner_(owner) {}
   ~ControlSocket() override { stop(); }
   Next on_ready() override;
+
+  /// @return how many bytes the kernel took. 0: none for now. Any thread, one at a time.
+  Result<size_t> try_send(std::span<const std::byte> bytes) const;
+
+ protected:
+  /// @return bytes read. 0: there are none for now, or no more: see is_closed.
+  size_t read(std::span<std::byte> into);
+  bool is_closed() const { return closed_; }
 
  private:
   Owner& owner_;
@@ -174,7 +186,7 @@ class SoftComm : public Object, public ControlSocket::Owner {
   uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;  // the oldest whose end test has not reported
   std::list<SoftRegion> regions_ TCPX_GUARDED_BY(mutex_);
-  ControlSocket control_;
+  std::unique_ptr<ControlSocket> control_;  // made by the derived class
 
  private:
   SoftRegion* add_region(const SoftRegion& region) TCPX_EXCLUDES(mutex_);

@@ -50,16 +50,20 @@ std::vector<ConnectRace::Target> targets_of(const std::vector<SocketAddress>& ad
 
 Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                                     Deadline deadline, const std::vector<SocketAddress>& control_sources,
-                                                    const std::string& nic, const Prover* secret, bool encrypts) {
+                                                    const std::string& nic, const Prover* secret, bool encrypts,
+                                                    bool headers_apart) {
   if (listener.proves != (secret != nullptr)) {
     return Status(Code::kMismatch, "connect",
                   listener.proves ? one_sided("listener", "connector") : one_sided("connector", "listener"));
   }
-  if (listener.encrypts != encrypts) return Status(Code::kMismatch, "connect", who_encrypts(listener.encrypts));
+  if (listener.encrypts != encrypts)
+    return Status(Code::kMismatch, "connect", set_at_one_end(kEncryptSetting, listener.encrypts));
+  if (listener.headers_apart != headers_apart)
+    return Status(Code::kMismatch, "connect", set_at_one_end(kApartSetting, listener.headers_apart));
   TCPX_ASSIGN_OR_RETURN(HelloProofs proofs, HelloProofs::create(listener.cookie, secret));
   std::unique_ptr<Connector> connector(new Connector(listener, deadline, std::move(proofs)));
   connector->nic_ = nic;
-  Hello hello{.data_sockets = listener.data_sockets, .encrypts = encrypts};
+  Hello hello{.data_sockets = listener.data_sockets, .encrypts = encrypts, .headers_apart = headers_apart};
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&hello.connection, 1))));
   connector->connection_ = hello.connection;
   for (uint32_t i = 0; i <= listener.data_sockets; ++i) {
@@ -210,15 +214,16 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
     connected.ciphers.push_back(std::move(socket.cipher));
   }
   connected.chunk_bytes = listener_.chunk_bytes;
+  connected.headers_apart = listener_.headers_apart;
   connected.peer = peer();
   return std::optional<ConnectedSockets>(std::move(connected));
 }
 
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                              Deadline deadline, const std::vector<SocketAddress>& control_sources,
-                                             const std::string& nic, const Prover* secret, bool encrypts) {
+                                             const std::string& nic, const Prover* secret, bool encrypts, bool headers_apart) {
   TCPX_ASSIGN_OR_RETURN(const auto connector,
-                        Connector::start(listener, sources, deadline, control_sources, nic, secret, encrypts));
+                        Connector::start(listener, sources, deadline, control_sources, nic, secret, encrypts, headers_apart));
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(auto connected, connector->advance(kLongestPatience));
     if (connected.has_value()) return std::move(*connected);

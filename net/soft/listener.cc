@@ -209,7 +209,8 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
   if (hello.data_sockets != info_.data_sockets)
     return refuse(concat(hello.data_sockets, " data sockets instead of ", info_.data_sockets));
-  if (hello.encrypts != info_.encrypts) return refuse(who_encrypts(info_.encrypts));
+  if (hello.encrypts != info_.encrypts) return refuse(set_at_one_end(kEncryptSetting, info_.encrypts));
+  if (hello.headers_apart != info_.headers_apart) return refuse(set_at_one_end(kApartSetting, info_.headers_apart));
   auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const Group& known) { return known.connection == hello.connection; });
   if (group == groups_.end()) {
@@ -221,6 +222,7 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
     group->sockets.data.resize(info_.data_sockets);
     if (info_.encrypts) group->sockets.ciphers.resize(info_.data_sockets);
     group->sockets.chunk_bytes = info_.chunk_bytes;
+    group->sockets.headers_apart = info_.headers_apart;
     group->sockets.peer = stranger.peer;
   }
   UniqueFd& place = hello.socket_index == info_.data_sockets ? group->sockets.control : group->sockets.data[hello.socket_index];

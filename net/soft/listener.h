@@ -34,7 +34,7 @@ class SoftListener final : public Object, private IoHandler {
  public:
   /// Listens on a free port of each address of `info`; where none is free, it waits for `ListenerLimits::shortage`. One of two
   /// addresses may be gone. The handle holds the rest of `info`, completed with ports, cookie and whether there is a secret. Set `encrypts`
-  /// only with one.
+  /// only with one, and not with `headers_apart`.
   /// @param secret null: there is none; not needed later
   static Result<std::unique_ptr<SoftListener>> create(HandleInfo info, std::shared_ptr<IoPool> io,
                                                       const ListenerLimits& limits = {}, const Prover* secret = nullptr);

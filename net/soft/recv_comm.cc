@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "net/soft/header_socket.h"
 #include "net/soft/recv_socket.h"
 #include "tcpx/help.h"
 
@@ -26,7 +27,15 @@ SoftRecvComm::SoftRecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool
     : SoftComm(ObjectKind::kRecvComm, memory, device, std::move(io), sockets),
       most_chunk_bytes_(sockets.chunk_bytes),
       pool_(std::move(pool)),
-      queue_(std::move(queue)) {}
+      queue_(std::move(queue)) {
+  if (sockets.headers_apart) {
+    auto headers = std::make_unique<HeaderSocket>(std::move(sockets.control), *this, sockets_);
+    headers_ = headers.get();
+    control_ = std::move(headers);
+  } else {
+    control_ = std::make_unique<ControlSocket>(std::move(sockets.control), *this);
+  }
+}
 
 Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
                                                            std::shared_ptr<PagePool> pool, ConnectedSockets sockets) {
@@ -34,11 +43,12 @@ Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, in
   std::unique_ptr<SoftRecvComm> comm(new SoftRecvComm(memory, device, std::move(io), std::move(pool), std::move(queue), sockets));
   for (UniqueFd& fd : sockets.data) {
     auto cipher = take_cipher(sockets, comm->sockets_.size());
-    comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm, sockets.spare_copies, std::move(cipher)));
+    comm->sockets_.push_back(
+        std::make_unique<RecvSocket>(std::move(fd), *comm, sockets.spare_copies, std::move(cipher), sockets.headers_apart));
   }
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
     TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
-  TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));
+  TCPX_RETURN_IF_ERROR(comm->control_->start(comm->io_->any()));
   return comm;
 }
 
@@ -235,6 +245,11 @@ void SoftRecvComm::give_up_if_stuck() {
   uint64_t progress = 0;    // changes when bytes are read, and when bytes arrive that wake no thread yet
   bool none_left = true;    // that could still deliver the missing chunks: sequences on one socket never decrease
   bool has_unread = false;  // an I/O thread may be late: unread bytes are not the peer's silence
+  if (headers_ != nullptr) {
+    const uint32_t unread = headers_->unread();
+    progress += headers_->reads() + unread;
+    has_unread = unread > 0;
+  }
   for (const auto& socket : sockets_) {
     const uint32_t unread = socket->unread();
     progress += socket->reads() + unread;

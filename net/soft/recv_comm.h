@@ -24,6 +24,7 @@
 
 namespace tcpx::soft {
 
+class HeaderSocket;
 class RecvSocket;
 
 /// Destination of a chunk's bytes.
@@ -56,6 +57,8 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   /// The stream can no longer be trusted.
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { socket_ended(why); }
+  /// A data socket has taken a header out of a full queue.
+  void header_taken() const { control_->kick(); }
   uint32_t most_chunk_bytes() const { return most_chunk_bytes_; }
 
  private:
@@ -115,6 +118,7 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   uint64_t unfinished_as_of_ = 0;
 
   std::vector<std::unique_ptr<RecvSocket>> sockets_;
+  HeaderSocket* headers_ = nullptr;  // control_, if headers come apart
 };
 
 }  // namespace tcpx::soft

@@ -63,8 +63,10 @@ void RecvSocket::on_hang_up() {
 uint32_t RecvSocket::unread() const {
   int bytes = 0;
   // What an ended one has is never read: its bytes had nowhere to go.
-  const bool reads = !ended_.load() && parked_.load() == kNotParked;
-  return reads && ::ioctl(fd(), FIONREAD, &bytes) == 0 ? static_cast<uint32_t>(bytes) : 0;
+  // Nor, for now, is payload that has no header.
+  const bool reads = !ended_.load() && parked_.load() == kNotParked && (headers_ == nullptr || !headers_->is_awaited());
+  if (!reads || ::ioctl(fd(), FIONREAD, &bytes) != 0) return 0;
+  return static_cast<uint32_t>(bytes) + (headers_ != nullptr ? headers_->untaken_bytes() : 0);
 }
 
 // The kernel wakes at once if so much has arrived since the read, as of Linux 4.18.
@@ -139,7 +141,31 @@ void RecvSocket::end(const Status& why) {
   comm_.socket_ended(why);
 }
 
+bool RecvSocket::push_header(const ChunkHeader& header) {
+  const HeaderQueue::Pushed pushed = headers_->push(header);
+  if (pushed == HeaderQueue::Pushed::kAwaited) kick();
+  return pushed != HeaderQueue::Pushed::kFull;
+}
+
+void RecvSocket::end_headers() {
+  headers_->end();
+  kick();
+}
+
+RecvSocket::Step RecvSocket::take_header() {
+  const HeaderQueue::Taken taken = headers_->take();
+  if (taken.from_full) comm_.header_taken();
+  if (taken.header) {
+    header_ = *taken.header;
+    stage_ = Stage::kLanding;
+    return Step::kGoOn;
+  }
+  if (taken.is_end) end(Status(Code::kPeerGone, "control socket", "closed by the peer, and no header is left"));
+  return Step::kStop;
+}
+
 RecvSocket::Step RecvSocket::read_header() {
+  if (headers_ != nullptr) return take_header();
   if (ahead_end_ - ahead_begin_ < kChunkHeaderBytes) {
     std::copy(ahead_.begin() + ahead_begin_, ahead_.begin() + ahead_end_, ahead_.begin());
     ahead_end_ -= ahead_begin_;
@@ -198,9 +224,10 @@ RecvSocket::Step RecvSocket::read_payload() {
     iovec piece = {bin.data(), std::min<size_t>(bin.size(), payload_left_)};
     n = read_some({&piece, 1});
   } else {
-    destination_.push_back({ahead_.data(), kAheadBytes});
+    const bool reads_ahead = headers_ == nullptr;
+    if (reads_ahead) destination_.push_back({ahead_.data(), kAheadBytes});
     n = read_some(std::span(destination_).subspan(piece_));
-    destination_.pop_back();
+    if (reads_ahead) destination_.pop_back();
   }
   if (n == 0) return Step::kStop;
   const size_t payload = std::min<size_t>(n, payload_left_);

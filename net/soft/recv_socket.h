@@ -6,6 +6,9 @@
 // Towards a NIC a socket in the middle of a long chunk is woken for much at once (SO_RCVLOWAT), but never waits for more than the
 // chunk's rest: what comes next may be long in coming. The end of the stream wakes it at any time.
 //
+// Where headers come apart (net/soft/header_socket.h) they are taken from a queue, and the socket is read no further than the payload of
+// the one that was taken: bytes without a header stay in the kernel, which bounds them.
+//
 // With a cipher the bytes are the content of records (secure/record_reader.h). What the reader has of a record that is not whole is no
 // longer in the socket, and is not waited for there.
 #pragma once
@@ -18,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "net/soft/header_queue.h"
 #include "net/soft/recv_comm.h"
 #include "secure/record_reader.h"
 
@@ -26,11 +30,12 @@ namespace tcpx::soft {
 class RecvSocket final : public SocketHandler {
  public:
   /// @param cipher null: in clear
-  RecvSocket(UniqueFd fd, SoftRecvComm& comm, bool sleeps_long, std::unique_ptr<RecordCipher> cipher)
+  RecvSocket(UniqueFd fd, SoftRecvComm& comm, bool sleeps_long, std::unique_ptr<RecordCipher> cipher, bool headers_apart)
       : SocketHandler(std::move(fd)),
         comm_(comm),
         sleeps_long_(sleeps_long),
-        records_(cipher != nullptr ? std::make_unique<RecordReader>(this->fd(), std::move(cipher)) : nullptr) {}
+        records_(cipher != nullptr ? std::make_unique<RecordReader>(this->fd(), std::move(cipher)) : nullptr),
+        headers_(headers_apart ? std::make_unique<HeaderQueue>() : nullptr) {}
   ~RecvSocket() override { stop(); }
 
   /// Called by the comm, under its lock: a chunk of message `sequence` waits here until kicked.
@@ -53,6 +58,12 @@ class RecvSocket final : public SocketHandler {
   Next on_ready() override;
   void on_hang_up() override;
 
+  // For the control socket's handler, where headers come apart.
+  /// False: the queue is full. SoftRecvComm::header_taken is called when that changes.
+  bool push_header(const ChunkHeader& header);
+  /// No more headers come.
+  void end_headers();
+
  private:
   static constexpr uint64_t kNotParked = ~uint64_t{0};
   static constexpr size_t kAheadBytes = kChunkHeaderBytes + 1024;  // the rest of a payload then begins at a multiple of 64
@@ -60,6 +71,7 @@ class RecvSocket final : public SocketHandler {
   enum class Stage { kHeader, kLanding, kPayload, kEnded };
   enum class Step { kGoOn, kStop };
   Step read_header();
+  Step take_header();
   Step find_landing();
   Step read_payload();
   /// Reads once into `pieces`. @return bytes read, 0 when the socket is empty for now or has ended (stage_ tells).
@@ -81,6 +93,7 @@ class RecvSocket final : public SocketHandler {
   SoftRecvComm& comm_;
   const bool sleeps_long_;
   const std::unique_ptr<RecordReader> records_;  // null: in clear
+  const std::unique_ptr<HeaderQueue> headers_;   // null: they are in front of the payload
   Stage stage_ = Stage::kHeader;
   std::array<std::byte, kAheadBytes> ahead_;  // valid from ahead_begin_ to ahead_end_
   size_t ahead_begin_ = 0;

@@ -19,8 +19,11 @@ SoftSendComm::SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool
                            ConnectedSockets& sockets)
     : SoftComm(ObjectKind::kSendComm, memory, device, std::move(io), sockets),
       chunking_{.most_bytes = sockets.chunk_bytes, .sockets = static_cast<uint32_t>(sockets.data.size())},
+      headers_apart_(sockets.headers_apart),
       staging_(std::move(staging)),
-      coming_((uint32_t{1} << sockets.data.size()) - 1) {}
+      coming_((uint32_t{1} << sockets.data.size()) - 1) {
+  control_ = std::make_unique<ControlSocket>(std::move(sockets.control), *this);
+}
 
 Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
                                                            std::shared_ptr<StagingPool> staging, ConnectedSockets sockets) {
@@ -32,7 +35,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
   }
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
     TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
-  TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));
+  TCPX_RETURN_IF_ERROR(comm->control_->start(comm->io_->any()));
   return comm;
 }
 
@@ -98,8 +101,7 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
     }
   }
   if (request == nullptr) return report_failure();
-  // Without the lock, because a kicked socket takes it first thing.
-  for (; kicked != 0; kicked &= kicked - 1) sockets_[static_cast<size_t>(std::countr_zero(kicked))]->kick();
+  kick_sockets(kicked);
   return request;
 }
 
@@ -164,6 +166,43 @@ uint32_t SoftSendComm::take_idle_sockets(uint32_t chunks) {
   return taken;
 }
 
+void SoftSendComm::kick_sockets(uint32_t taken) {
+  for (; taken != 0; taken &= taken - 1) sockets_[static_cast<size_t>(std::countr_zero(taken))]->kick();
+}
+
+void SoftSendComm::on_control_ready() {
+  if (!headers_apart_) return;
+  uint32_t kicked = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!failed() && flush_header()) kicked = take_idle_sockets(unclaimed_);
+  }
+  kick_sockets(kicked);
+}
+
+bool SoftSendComm::send_header(const ChunkHeader& header) {
+  if (!flush_header()) return false;
+  encode_chunk_header(header, header_);
+  const auto sent = control_->try_send(header_);
+  if (!sent.is_ok()) set_failure(sent.status());
+  if (!sent.is_ok() || *sent == 0) return false;
+  header_left_ = kChunkHeaderBytes - *sent;
+  header_sequence_ = header.sequence;
+  if (header_left_ > 0) unsent_chunks_[header.sequence % kRequests].fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool SoftSendComm::flush_header() {
+  if (header_left_ == 0) return true;
+  const auto sent = control_->try_send(std::span(header_).last(header_left_));
+  if (!sent.is_ok()) set_failure(sent.status());
+  if (!sent.is_ok()) return false;
+  header_left_ -= *sent;
+  if (header_left_ > 0) return false;
+  chunk_sent(header_sequence_);
+  return true;
+}
+
 bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   MutexLock lock(mutex_);
   coming_ &= ~(1u << socket);
@@ -175,10 +214,20 @@ bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   const uint32_t bytes = std::min(next.cut, next.size - next.next_offset);
   const bool left_for_others = next.region->host_readable || unclaimed_ <= static_cast<uint32_t>(std::popcount(coming_));
   if (ahead && bytes > kSmallChunkBytes && left_for_others) return false;
+  chunk.header = {.sequence = claimed_,
+                  .total = next.size,
+                  .offset = next.next_offset,
+                  .bytes = bytes,
+                  .tag = next.tag,
+                  .cut = next.cut,
+                  .socket = headers_apart_ ? static_cast<uint16_t>(socket) : uint16_t{0}};
+  chunk.header_is_sent = headers_apart_;
+  if (headers_apart_ && !send_header(chunk.header)) {
+    if (!ahead) idle_ |= 1u << socket;
+    return false;
+  }
   idle_ &= ~(1u << socket);
   --unclaimed_;
-  chunk.header = {
-      .sequence = claimed_, .total = next.size, .offset = next.next_offset, .bytes = bytes, .tag = next.tag, .cut = next.cut};
   chunk.data = next.data + next.next_offset;
   chunk.host_readable = next.region->host_readable;
   chunk.list = next.region->list.get();

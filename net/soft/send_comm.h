@@ -7,6 +7,9 @@
 // Memory that the host cannot read goes through slots of the staging pool, piece by piece. A socket copies ahead of its writes;
 // the first piece of a message may be copied by isend already, while the I/O thread wakes up.
 //
+// Headers that go apart (net/soft/wire.h) are sent as their chunks are claimed, which is in the order of messages. While the control
+// socket is full nothing is claimed.
+//
 // Cursors, by message number: reported_ <= claimed_ <= posted_ <= reported_ + kRequests. A message lies in slot number % kRequests.
 #pragma once
 
@@ -28,6 +31,7 @@ static_assert(kFirstPieceBytes <= Chunking::kLeastChunkBytes, "it lies in the fi
 /// A chunk of a message that one socket has taken.
 struct OutgoingChunk {
   ChunkHeader header;
+  bool header_is_sent = false;
   const std::byte* data = nullptr;
   bool host_readable = true;
   const RangeList* list = nullptr;  ///< SoftRegion::list
@@ -56,6 +60,7 @@ class SoftSendComm final : public SoftComm {
   void chunk_sent(uint64_t sequence);
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { fail(why); }
+  void on_control_ready() override TCPX_EXCLUDES(mutex_);
 
  private:
   struct Message {
@@ -82,16 +87,28 @@ class SoftSendComm final : public SoftComm {
   abi::TcpxRequest* post(Message message) TCPX_REQUIRES(mutex_);
   /// Takes up to `chunks` sockets out of idle_ and returns them in the same form.
   uint32_t take_idle_sockets(uint32_t chunks) TCPX_REQUIRES(mutex_);
+  /// Without the lock, because a kicked socket takes it first thing.
+  void kick_sockets(uint32_t taken) TCPX_EXCLUDES(mutex_);
+  /// Hands a header to the kernel, ahead of its chunk. False: none of it; the control socket is full, or broken.
+  bool send_header(const ChunkHeader& header) TCPX_REQUIRES(mutex_);
+  /// Hands over what the kernel has left of the last header. False: not all of it.
+  bool flush_header() TCPX_REQUIRES(mutex_);
   void stop_data_sockets() override;
 
   const Chunking chunking_;
+  const bool headers_apart_;
   const std::shared_ptr<StagingPool> staging_;  // shared: the last sending comm of a GPU frees its pool
   Message messages_[kRequests] TCPX_GUARDED_BY(mutex_);
   uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;    // first message with untaken chunks
   uint32_t unclaimed_ TCPX_GUARDED_BY(mutex_) = 0;  // untaken chunks of all messages
-  // Bit i: socket i found nothing to send and has not been kicked since. All others will claim again by themselves.
+  // Bit i: socket i found nothing to send, or no room for the header, and has not been kicked since. All others will claim again by
+  // themselves.
   uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
   uint32_t coming_ TCPX_GUARDED_BY(mutex_);  // bit i: socket i is new or has been kicked, and has not claimed since
+  // The rest of a header that the kernel has taken in part. It counts as one more chunk of its message.
+  std::array<std::byte, kChunkHeaderBytes> header_ TCPX_GUARDED_BY(mutex_);
+  size_t header_left_ TCPX_GUARDED_BY(mutex_) = 0;
+  uint64_t header_sequence_ TCPX_GUARDED_BY(mutex_) = 0;
   // Chunks of each message not yet handed to the kernel. Decremented without the lock: released by the socket that wrote the
   // chunk, acquired by test.
   std::array<std::atomic<uint32_t>, kRequests> unsent_chunks_{};

@@ -66,6 +66,10 @@ void SendSocket::take_pieces() {
   while (count_ < kPieces && queued_bytes_ - written_ < kAheadBytes) {
     if (!cutting_) {
       if (!comm_.claim(index_, count_ > 0, chunk_)) return;
+      if (chunk_.header_is_sent && chunk_.header.bytes == 0) {  // nothing is left of it
+        comm_.chunk_sent(chunk_.header.sequence);
+        continue;
+      }
       cutting_ = true;
       cut_ = 0;
     }
@@ -76,7 +80,7 @@ void SendSocket::take_pieces() {
 void SendSocket::append_piece() {
   Piece& next = piece(count_);
   next.header_bytes = 0;
-  if (cut_ == 0) {
+  if (cut_ == 0 && !chunk_.header_is_sent) {
     encode_chunk_header(chunk_.header, next.header);
     next.header_bytes = kChunkHeaderBytes;
   }

@@ -1,4 +1,5 @@
-// One data socket of a SoftSendComm: takes chunks, cuts them into pieces, and writes those in order, each chunk's header first.
+// One data socket of a SoftSendComm: takes chunks, cuts them into pieces, and writes those in order, each chunk's header first unless
+// the comm has sent it.
 //
 // A piece of host memory is the whole chunk, in place. A piece of GPU memory is what fits into a slot of the staging pool;
 // while one is written, the next ones are being copied. Copies may end in any order, pieces are written in order.
@@ -47,7 +48,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   enum class State { kUncopied, kCopying, kReady };
   struct Piece {
     std::array<std::byte, kChunkHeaderBytes> header;
-    uint32_t header_bytes = 0;  // 0: not the first of its chunk
+    uint32_t header_bytes = 0;  // 0: not the first of its chunk, or its header is sent
     uint32_t bytes = 0;         // of payload
     const std::byte* source = nullptr;
     const RangeList* list = nullptr;  // SoftRegion::list

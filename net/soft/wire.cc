@@ -15,8 +15,8 @@ constexpr uint32_t kHandleMagic = 0x48535854;  // "TXSH"
 constexpr uint32_t kHelloMagic = 0x31535854;   // "TXS1"
 constexpr uint32_t kAnswerMagic = 0x32535854;  // "TXS2"
 constexpr uint32_t kChunkMagic = 0x33535854;   // "TXS3"
-constexpr uint16_t kProves = 1, kEncrypts = 2;  // flags of the handle
-constexpr uint16_t kEncrypted = 1;              // a flag of the hello
+constexpr uint16_t kProves = 1, kEncrypts = 2, kHeadersApart = 4;  // flags of the handle
+constexpr uint16_t kEncrypted = 1, kApart = 2;                     // flags of the hello
 
 struct AddressWire {
   uint16_t family;  // 4 or 6; 0: none
@@ -69,7 +69,7 @@ static_assert(sizeof(AnswerWire) == kHelloAnswerBytes && std::is_trivially_copya
 struct ChunkWire {
   uint32_t magic;
   uint16_t version;
-  uint16_t flags;
+  uint16_t socket;
   uint64_t sequence;
   uint32_t total;
   uint32_t offset;
@@ -175,6 +175,7 @@ Handle encode_handle(const HandleInfo& info) {
   wire.attempt = info.attempt;
   if (info.proves) wire.flags |= kProves;
   if (info.encrypts) wire.flags |= kEncrypts;
+  if (info.headers_apart) wire.flags |= kHeadersApart;
   std::memcpy(wire.cookie, info.cookie.words, sizeof wire.cookie);
   Handle handle;
   store(wire, kHandleMagic, handle.bytes.data());
@@ -198,6 +199,8 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   info.attempt = wire.attempt;
   info.proves = (wire.flags & kProves) != 0;
   info.encrypts = (wire.flags & kEncrypts) != 0;
+  info.headers_apart = (wire.flags & kHeadersApart) != 0;
+  if (info.encrypts && info.headers_apart) return bad(kWhat, "encrypted data with headers apart: they would not be encrypted");
   std::memcpy(info.cookie.words, wire.cookie, sizeof wire.cookie);
   return info;
 }
@@ -214,7 +217,8 @@ void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
   wire.connection = hello.connection;
   wire.socket_index = hello.socket_index;
   wire.data_sockets = hello.data_sockets;
-  wire.flags = hello.encrypts ? kEncrypted : 0;
+  if (hello.encrypts) wire.flags |= kEncrypted;
+  if (hello.headers_apart) wire.flags |= kApart;
   wire.proof = hello.proof;
   store(wire, kHelloMagic, out.data());
 }
@@ -231,13 +235,14 @@ Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in) {
   hello.socket_index = wire.socket_index;
   hello.data_sockets = wire.data_sockets;
   hello.encrypts = (wire.flags & kEncrypted) != 0;
+  hello.headers_apart = (wire.flags & kApart) != 0;
   hello.proof = wire.proof;
   return hello;
 }
 
-std::string who_encrypts(bool listener_does) {
-  return concat("UCCL_TCPX_SECURITY is encrypt at the ", listener_does ? "listener" : "connector", " and not at the ",
-                listener_does ? "connector" : "listener", ": set it alike at both");
+std::string set_at_one_end(const char* setting, bool at_listener) {
+  return concat(setting, " at the ", at_listener ? "listener" : "connector", " and not at the ",
+                at_listener ? "connector" : "listener", ": set it alike at both");
 }
 
 void encode_hello_answer(const HelloAnswer& answer, std::span<std::byte, kHelloAnswerBytes> out) {
@@ -264,6 +269,7 @@ void encode_chunk_header(const ChunkHeader& header, std::span<std::byte, kChunkH
   wire.bytes = header.bytes;
   wire.tag = header.tag;
   wire.cut = header.cut;
+  wire.socket = header.socket;
   store(wire, kChunkMagic, out.data());
 }
 
@@ -285,7 +291,8 @@ Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderB
                      .offset = wire.offset,
                      .bytes = wire.bytes,
                      .tag = wire.tag,
-                     .cut = wire.cut};
+                     .cut = wire.cut,
+                     .socket = wire.socket};
 }
 
 }  // namespace tcpx::soft

@@ -1,5 +1,5 @@
 // Wire format between two software plugins: the connection handle (out of band), the hello and its answer (first bytes of every
-// socket), and the chunk header in front of every piece of a message. Pure encode and decode, fuzzed.
+// socket), and the chunk header in front of every piece of a message, or apart from it. Pure encode and decode, fuzzed.
 //
 // All integers are little-endian; only little-endian hosts are supported (checked at compile time). Every record starts with a
 // magic and a version and ends with a check value (FNV-1a, 32 bits) over the bytes before it, so a flipped byte, a stranger or
@@ -9,7 +9,7 @@
 // connection handle, 128 bytes, made by listen, travels out of band:
 //     0    4  magic TXSH
 //     4    2  version
-//     6    2  flags: 1: the listener has a secret; 2: it takes encrypted data and no other
+//     6    2  flags: 1: the listener has a secret; 2: it takes encrypted data and no other; 4: chunk headers go apart; not 2 and 4
 //     8    4  data sockets, 1 to 16
 //    12    4  largest wire chunk: multiple of 4096, at most 1 GiB
 //    16   16  cookie: random, one per listener
@@ -27,7 +27,7 @@
 // hello, 64 bytes, connector to listener, first record on every socket:
 //     0    4  magic TXS1
 //     4    2  version
-//     6    2  flags: 1: what follows on the data sockets is encrypted
+//     6    2  flags: 1: what follows on the data sockets is encrypted; 2: chunk headers go apart
 //     8    8  connection: random, chosen by the connector, equal on all its sockets
 //    16    4  socket index; the one equal to "data sockets" is the control socket
 //    20    4  data sockets
@@ -46,7 +46,8 @@
 //
 // chunk header, 48 bytes, in front of every wire chunk on a data socket:
 //     0    4  magic TXS3
-//     4    4  version, flags
+//     4    2  version
+//     6    2  data socket that the chunk is on, if headers go apart
 //     8    8  sequence: number of the message on this comm, from 0; never decreases on one socket
 //    16    4  bytes of the whole message, below 2^31
 //    20    4  offset of this wire chunk: a multiple of the cut
@@ -55,6 +56,10 @@
 //    32    8  payload check: room for an end-to-end checksum, zero in this version
 //    40    4  cut: bytes of every wire chunk of this message but the last; a multiple of 4096, from 4096 to what the handle says
 //    44    4  check value
+//
+// Headers that go apart are on the control socket, and the data sockets have payload alone, whatever memory it lands in. A header is
+// sent before its chunk, headers of one data socket in the order of their chunks, and all of them in the order of messages: behind a
+// chunk that cannot land yet there is no header that an earlier message needs. Without that flag the control socket carries nothing.
 //
 // With encryption all that follows the answer on a data socket are records (secure/record_cipher.h), and the chunks are their content.
 #pragma once
@@ -76,7 +81,7 @@ namespace tcpx::soft {
 
 static_assert(std::endian::native == std::endian::little, "wire records are copied to memory as they are");
 
-inline constexpr uint16_t kWireVersion = 6;
+inline constexpr uint16_t kWireVersion = 7;
 /// Data sockets per connection. GPUDirect-TCPX has at most 8; a loopback gains up to 16.
 inline constexpr uint32_t kMaxDataSockets = 16;
 inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
@@ -106,6 +111,7 @@ struct HandleInfo {
   uint64_t attempt = 0;
   bool proves = false;    ///< the listener has a secret, and takes nobody without it
   bool encrypts = false;  ///< the data sockets are encrypted; needs `proves`
+  bool headers_apart = false;  ///< chunk headers are on the control socket; not with `encrypts`
 };
 Handle encode_handle(const HandleInfo& info);
 Result<HandleInfo> decode_handle(const Handle& handle);
@@ -119,6 +125,7 @@ struct Hello {
   uint32_t socket_index = 0;
   uint32_t data_sockets = 1;
   bool encrypts = false;  ///< the data sockets are encrypted
+  bool headers_apart = false;  ///< chunk headers are on the control socket
   Mac proof{};
 };
 inline constexpr size_t kHelloBytes = 64;
@@ -126,8 +133,10 @@ inline constexpr size_t kHelloProvedBytes = 44;  ///< of these its proof is
 void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
 
-/// Why two ends that do not agree on it do not meet.
-std::string who_encrypts(bool listener_does);
+inline constexpr const char* kEncryptSetting = "UCCL_TCPX_SECURITY is encrypt";
+inline constexpr const char* kApartSetting = "UCCL_TCPX_SOFT_HEADERS is apart";
+/// Why two ends of which one alone has this setting do not meet.
+std::string set_at_one_end(const char* setting, bool at_listener);
 
 /// Acceptor's answer.
 struct HelloAnswer {
@@ -162,7 +171,7 @@ constexpr uint32_t count_chunks(uint32_t total, uint32_t cut) {
   return total == 0 ? 1 : (total - 1) / cut + 1;
 }
 
-/// Precedes every chunk on a data socket. It describes its message completely, so chunks may take any socket and arrive in
+/// Precedes every chunk. It describes its message completely, so chunks may take any socket and arrive in
 /// any order; on one socket `sequence` never decreases.
 struct ChunkHeader {
   uint64_t sequence = 0;  ///< number of the message on this comm, from 0
@@ -171,6 +180,7 @@ struct ChunkHeader {
   uint32_t bytes = 0;     ///< min(cut, total - offset)
   int32_t tag = 0;        ///< for diagnosis only: messages pair in post order
   uint32_t cut = 0;       ///< length of every chunk of the message but the last: the sender's choice, multiple of kPageBytes
+  uint16_t socket = 0;    ///< data socket of the chunk, unchecked; without meaning in front of the chunk
 };
 inline constexpr size_t kChunkHeaderBytes = 48;
 void encode_chunk_header(const ChunkHeader& header, std::span<std::byte, kChunkHeaderBytes> out);

@@ -1,10 +1,11 @@
 // Any bytes on a data port of the software plugin before anybody has proved anything: the hello as the listener reads it, and the answer as
-// the connector does. Nobody without the cookie, or the secret, gets past either, and what the decoders accept is written alike.
+// the connector does, and after it a chunk header and a handle, which a peer may have made up. Nobody without the cookie, or the secret, gets past the first two, and what the decoders accept is written alike.
 //
-// Input: u8 flags (1: the ends have a secret; 2: records that can be read are proved anew, so that the fuzzer gets past the proof), then a
-// hello of 64 bytes and an answer of 48.
+// Input: u8 flags (1: the ends have a secret; 2: records that can be read are proved anew, so that the fuzzer gets past the proof;
+// 4: so are check values of the others), then a hello of 64 bytes, an answer of 48, a chunk header of 48 and a handle of 128.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "net/soft/hello_proofs.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -13,7 +14,10 @@ namespace {
 
 using namespace tcpx::soft;
 using tcpx::Code;
+using tcpx::Handle;
+using tcpx::kHandleBytes;
 
+constexpr uint32_t kMostBytes = 1 << 20;
 constexpr Cookie kCookie{{0x0706050403020100, 0x0f0e0d0c0b0a0908}};
 
 const HelloProofs& proofs(bool with_key) {
@@ -33,6 +37,13 @@ std::array<std::byte, kSize> record_of(tcpx::fuzz::FuzzInput& input) {
   return record;
 }
 
+template <size_t kSize>
+void repair_check(std::array<std::byte, kSize>& record) {
+  uint32_t check = 0x811c9dc5;
+  for (size_t i = 0; i < kSize - sizeof check; ++i) check = (check ^ std::to_integer<uint32_t>(record[i])) * 0x01000193;
+  std::memcpy(record.data() + kSize - sizeof check, &check, sizeof check);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -47,6 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     encode_hello(*said, again);
     const auto twice = decode_hello(again);
     FUZZ_REQUIRE(twice.is_ok() && twice->connection == said->connection && twice->socket_index == said->socket_index);
+    FUZZ_REQUIRE(twice->encrypts == said->encrypts && twice->headers_apart == said->headers_apart);
     if ((flags & 2) != 0) {
       FUZZ_REQUIRE(listener.write(*said, hello).is_ok());
       FUZZ_REQUIRE(listener.read(hello).is_ok());
@@ -62,5 +74,24 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     hello[8] ^= std::byte{1};
   }
   (void)listener.read(answer, hello);
+  auto chunk = record_of<kChunkHeaderBytes>(input);
+  Handle handle{record_of<kHandleBytes>(input)};
+  if ((flags & 4) != 0) {
+    repair_check(chunk);
+    repair_check(handle.bytes);
+  }
+  if (const auto header = decode_chunk_header(chunk, kMostBytes); header.is_ok()) {
+    FUZZ_REQUIRE(header->cut > 0 && header->cut <= kMostBytes && header->bytes <= header->cut);
+    FUZZ_REQUIRE(header->offset <= header->total && header->bytes <= header->total - header->offset);
+    std::array<std::byte, kChunkHeaderBytes> again{};
+    encode_chunk_header(*header, again);
+    const auto twice = decode_chunk_header(again, kMostBytes);
+    FUZZ_REQUIRE(twice.is_ok() && twice->socket == header->socket && twice->sequence == header->sequence);
+  }
+  if (const auto info = decode_handle(handle); info.is_ok()) {
+    FUZZ_REQUIRE(!info->encrypts || !info->headers_apart);
+    const auto twice = decode_handle(encode_handle(*info));
+    FUZZ_REQUIRE(twice.is_ok() && twice->encrypts == info->encrypts && twice->headers_apart == info->headers_apart);
+  }
   return 0;
 }

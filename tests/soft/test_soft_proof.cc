@@ -363,13 +363,13 @@ TEST(SoftProofRecords, AreThoseThatAnotherProgramMakes) {
   HelloRecord hello;
   ASSERT_OK(proofs.write({.connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4}, hello));
   EXPECT_EQ(hex(hello),
-            "5458533106000000010203040506070803000000040000000000000000000000000000000000000000000000"
-            "5d2a9d782e768e41e8c80ee5cfd34e0743b580c4");
+            "5458533107000000010203040506070803000000040000000000000000000000000000000000000000000000"
+            "145a1eecd6be368d55e1a26c048f43002623ab44");
   AnswerRecord answer;
   ASSERT_OK(proofs.write({.connection = 0x0807060504030201, .accepted = true}, hello, answer));
   EXPECT_EQ(hex(answer),
-            "54585332060001000102030405060708000000000000000000000000"
-            "fcad94f400fa673ccb6ded54db9aba047396687c");
+            "54585332070001000102030405060708000000000000000000000000"
+            "741104a80d426a821a1bdefe6c83d1c1b2df1c06");
 }
 
 // The library file has a state of its own, so its settings are read here and not with those of the linked table.

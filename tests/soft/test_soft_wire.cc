@@ -210,7 +210,7 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
     EXPECT_EQ(std::memcmp(record.data() + off, bytes.data(), bytes.size()), 0) << "at " << off;
   };
   const auto zeros = [](size_t count) { return std::string(count, '\0'); };
-  const std::string version("\6\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+  const std::string version("\7\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
 
   const Handle handle = encode_handle(handle_info("127.0.0.1"));
   expect(handle.bytes, 0, "TXSH" + version + zeros(2));
@@ -223,6 +223,11 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
   with_secret.encrypts = true;
   expect(encode_handle(with_secret).bytes, 0, "TXSH" + version + std::string("\3\0", 2));
   EXPECT_TRUE(must(decode_handle(encode_handle(with_secret))).encrypts);
+  HandleInfo apart = handle_info("127.0.0.1");
+  apart.headers_apart = true;
+  expect(encode_handle(apart).bytes, 0, "TXSH" + version + std::string("\4\0", 2));
+  EXPECT_TRUE(must(decode_handle(encode_handle(apart))).headers_apart);
+  EXPECT_FALSE(must(decode_handle(handle)).headers_apart);
   expect(handle.bytes, 40, std::string("\4\0\xd7\x11\x7f\0\0\1", 8) + zeros(12 + 64));
 
   std::array<std::byte, kHelloBytes> hello;
@@ -236,6 +241,11 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
   expect(hello, 0, "TXS1" + version + std::string("\1\0", 2));
   EXPECT_TRUE(must(decode_hello(hello)).encrypts);
 
+  EXPECT_FALSE(must(decode_hello(hello)).headers_apart);
+  encode_hello({.data_sockets = 4, .headers_apart = true}, hello);
+  expect(hello, 0, "TXS1" + version + std::string("\2\0", 2));
+  EXPECT_TRUE(must(decode_hello(hello)).headers_apart);
+
   std::array<std::byte, kHelloAnswerBytes> answer;
   encode_hello_answer({.connection = 0x0807060504030201, .accepted = true, .proof = proof}, answer);
   expect(answer, 0, "TXS2" + version + std::string("\1\0\1\2\3\4\5\6\7\x08", 10) + zeros(12) + "abcdefghijklmnop");
@@ -247,6 +257,12 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
   expect(chunk, 0, "TXS3" + version + zeros(2));
   expect(chunk, 8,
          std::string("\1\2\3\4\5\6\7\x08\x11\x12\x13\x14\0\x10\0\0\x31\x32\x33\x34\xfe\xff\xff\xff", 24) + zeros(8) + "ABCD");
+
+  const auto plain = chunk;
+  encode_chunk_header({.total = 1, .bytes = 1, .cut = kPageBytes, .socket = 0x0201}, chunk);
+  expect(chunk, 0, "TXS3" + version + "\1\2");
+  EXPECT_EQ(must(decode_chunk_header(chunk, kPageBytes)).socket, 0x0201);
+  chunk = plain;
 
   for (const std::span<const std::byte> record : {std::span<const std::byte>(handle.bytes), std::span<const std::byte>(hello),
                                                   std::span<const std::byte>(answer), std::span<const std::byte>(chunk)}) {
