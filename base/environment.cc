@@ -23,7 +23,7 @@ constexpr VariableInfo kTable[] = {
      "Net plugin to load: the path of a shared library, or `embedded` for the software plugin inside this build. When unset, "
      "`/usr/local/tcpx/lib64/libnccl-net-tcpx.so`, then `/var/lib/tcpx/lib64/libnccl-net.so`, then the embedded plugin. A "
      "library "
-     "that is named here, or that exists at one of the two places, and fails to load is an error: there is no silent fall-back."},
+     "that is named here, or that exists at one of the two places, and fails to load is an error."},
     {Variable::kDebug, "UCCL_TCPX_DEBUG", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "1 logs at debug level and makes the test programs print request metadata, the device handle, every descriptor and the "
      "bounce "
@@ -40,7 +40,7 @@ constexpr VariableInfo kTable[] = {
      "kernel picks one of `net.ipv4.ip_local_port_range`. When all are in use, listening fails with TCPX_E_EXHAUSTED. A port "
      "that is given by number (`--port`, UCCL_TCPX_BOOTSTRAP_PORT, `EndpointConfig::port`) is taken even outside the range, with "
      "a "
-     "notice. Sockets that connect are not affected. GPUDirect-TCPX ignores this range and listens on ports that the kernel picks."},
+     "notice. Sockets that connect are not affected. GPUDirect-TCPX ignores this range."},
     {Variable::kTimeoutMs, "UCCL_TCPX_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
      "A connection fails when transfers wait and nothing advances for this long. In the test programs this is also the deadline of "
      "every other step: bootstrap, connect, accept."},
@@ -81,7 +81,7 @@ constexpr VariableInfo kTable[] = {
      "Endpoint: deadline of an operation, from its submission to its end, when the call gives none."},
     {Variable::kPeerTimeoutMs, "UCCL_TCPX_PEER_TIMEOUT_MS", VariableKind::kInteger, "ms", 3300, 120000, 30000, "30000", "",
      "Endpoint: how long a peer's host, or the path to it, may be silent before it counts as gone. Operations still end by their own "
-     "deadlines. A process that ends is noticed at once, because its host says so. Software plugin: an idle connection also survives "
+     "deadlines. A process that ends is noticed at once. Software plugin: an idle connection also survives "
      "at least this much silence, even when the endpoint was given another time."},
     {Variable::kInlineBytes, "UCCL_TCPX_INLINE_BYTES", VariableKind::kInteger, "bytes", 0, 65536, 65536, "65536", "",
      "Endpoint: messages of at most this size travel inline on the control connection, in one round trip and without the chunks of "
@@ -150,11 +150,13 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSoftSpinUs, "UCCL_TCPX_SOFT_SPIN_US", VariableKind::kInteger, "us", 0, 1000000, -1,
      "200, or 0 when the I/O threads leave fewer than two usable cores", "",
      "Software plugin: how long an I/O thread polls after its last work before it sleeps. Polling saves small messages a wake-up, but "
-     "keeps a core busy while messages flow; idle connections cost nothing. A thread whose work mostly comes later polls for 50 us, and "
-     "one that often waits for a core not at all for a while."},
+     "keeps a core busy while messages flow; idle connections cost nothing."},
     {Variable::kSoftZeroCopy, "UCCL_TCPX_SOFT_ZEROCOPY", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off|on",
      "Software plugin: whether the kernel sends a GPU's staging memory without a copy (MSG_ZEROCOPY) and wakes the receiver of a long "
      "chunk for 128 KiB at a time (SO_RCVLOWAT). `auto`: where bytes leave the host."},
+    {Variable::kSoftHeaders, "UCCL_TCPX_SOFT_HEADERS", VariableKind::kChoice, "", 0, 0, 0, "inline", "inline|apart",
+     "Software plugin: `apart` sends the headers of chunks on the control socket, for a NIC that puts data into device "
+     "memory. Alike at both ends; not with encryption."},
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
      "10000", "",
      "Software plugin: deadline of one attempt to connect, handshake included. It waits so long for a network or a free port."},
@@ -201,7 +203,7 @@ constexpr VariableInfo kTable[] = {
      "524288", "",
      "Largest piece of a message that travels on one data socket, rounded up to 4096. The listening side decides for both ends. "
      "Not needed by the software plugin; GPUDirect-TCPX moves nothing without it, so it is set to the default before that plugin "
-     "is initialised. Digits only: `512K` is an error here, and 512 to GPUDirect-TCPX, which reads the digits in front."},
+     "is initialised. Digits only: `512K` is an error here, and 512 to GPUDirect-TCPX."},
     {Variable::kUnixClientPrefix, "NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX", VariableKind::kText, "", 0, 0, 0, "/run/tcpx", "",
      "GPUDirect-TCPX: directory of the sockets of the receive datapath manager (RxDM). The plugin's own default is `/tmp`, the "
      "manager's `/run/tcpx`, so it is set to the latter before the plugin is initialised. Not used by the software plugin."},

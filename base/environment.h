@@ -52,6 +52,7 @@ enum class Variable {
   kSoftIoThreads,
   kSoftSpinUs,
   kSoftZeroCopy,
+  kSoftHeaders,
   kSoftConnectTimeoutMs,
   kSocketIfname,
   kSocketFamily,

@@ -25,6 +25,7 @@ struct Config {
   uint32_t io_threads = 1;
   Duration spin{};
   ZeroCopy zero_copy = ZeroCopy::kAuto;
+  bool headers_apart = false;
   std::string control_interface;  ///< NCCL_GPUDIRECTTCPX_CTRL_DEV, "" when unset
   Bindings send_cores;            ///< by interface; threads of others run anywhere
   Bindings receive_cores;

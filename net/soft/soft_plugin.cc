@@ -42,6 +42,10 @@ Status SoftPlugin::init() {
   TCPX_ASSIGN_OR_RETURN(const auto security, SecuritySettings::from_environment());
   TCPX_ASSIGN_OR_RETURN(secret_, Prover::from_environment());
   encrypts_ = security.protection == Protection::kEncrypt;
+  if (encrypts_ && config.headers_apart) {
+    return Status(Code::kBadConfig, "init",
+                  concat(kApartSetting, " and ", kEncryptSetting, ": headers on the control socket are not encrypted; take one"));
+  }
   config_ = std::move(config);
   control_addresses_ = std::move(control_addresses);
   devices_ = std::move(devices);
@@ -109,7 +113,8 @@ Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
                            .control_addresses = control_addresses_,
-                           .encrypts = encrypts_};
+                           .encrypts = encrypts_,
+                           .headers_apart = config_.headers_apart};
   return SoftListener::create(info, std::move(threads), {}, secret_.get());
 }
 
@@ -126,7 +131,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     const bool binds = names(config_.interfaces, interface->name) || answers_alone(interface->name);
     TCPX_ASSIGN_OR_RETURN(
         connector, Connector::start(info, addresses_of(*interface), Deadline::after(config_.connect_timeout), control_addresses_,
-                                    binds ? interface->name : "", secret_.get(), encrypts_));
+                                    binds ? interface->name : "", secret_.get(), encrypts_, config_.headers_apart));
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {

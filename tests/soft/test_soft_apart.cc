@@ -1,5 +1,6 @@
 // Connections of the software plugin whose chunk headers are on the control socket, so that data sockets carry payload alone.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,8 @@
 #include "tests/support/apart_fixture.h"
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/message_stream.h"
+#include "tests/support/secret_file.h"
+#include "tests/support/table_harness.h"
 
 namespace tcpx::testing {
 namespace {
@@ -226,6 +229,20 @@ TEST_F(ApartHandshake, NoHandleSaysEncryptedAndApart) {
   HandleInfo changed = info_;
   changed.encrypts = changed.proves = true;
   EXPECT_EQ(decode_handle(encode_handle(changed)).status().code(), Code::kProtocol);
+}
+
+// In a new process, as the settings are read once.
+TEST(SoftApartPlugin, ItsSettingAndEncryptionExcludeEachOther) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const SecretFile secret(std::string(32, 's'));
+  const auto init = [&] {
+    ::setenv("UCCL_TCPX_SECRET_FILE", secret.path().c_str(), 1);
+    ::setenv("UCCL_TCPX_SECURITY", "encrypt", 1);
+    ::setenv("UCCL_TCPX_SOFT_HEADERS", "apart", 1);
+    ::_exit(linked_table()->init(nullptr));
+  };
+  EXPECT_EXIT(init(), ::testing::ExitedWithCode(abi::kNcclInternalError),
+              "UCCL_TCPX_SOFT_HEADERS is apart and UCCL_TCPX_SECURITY is encrypt");
 }
 
 }  // namespace
