@@ -77,7 +77,7 @@ if [[ ${#gpus[@]} -gt 0 ]]; then
   CUDA_VISIBLE_DEVICES=${gpus[0]} start_server "${run[@]}" 0
   CUDA_VISIBLE_DEVICES=${gpus[-1]} run_client 0 "${run[@]}" || fail "GPU memory: client: exit code $?"
   wait "$server" || fail "GPU memory: server: exit code $?"
-  way=$(grep -o 'GPU memory [^;]*' "$scratch/client" | head -1)
+  way=$(grep -oE 'GPU memory (over|through|within) .*' "$scratch/client" | head -1)
   sent=$((($(sent_bytes 1) - before) >> 20))
   [[ $sent -eq 0 ]] || fail "GPU memory: $sent MiB went over NICs (${way:-the client does not name its way})"
   echo "${way:-GPU memory}: $(grep -o 'Avg:.*' "$scratch/client" | head -1): ok"
