@@ -10,8 +10,6 @@
 #include "tests/support/certificates.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
-#include "tests/support/flip_seed.h"
-#include "tests/support/flip_storm.h"
 #include "tests/support/secret_file.h"
 #include "tests/support/wait_until.h"
 
@@ -83,11 +81,6 @@ TEST_F(EndpointEncrypted, OneEndThatOnlyAuthenticatesIsToldBothSettings) {
     EXPECT_TRUE(wait_until([&] { return logged("a connection was not made: TCPX_E_MISMATCH: set up link: " + why); }));
     EXPECT_TRUE(server->stats().connections.empty());
   }
-}
-
-TEST_F(EndpointEncrypted, NoFlippedBitOnTheWayIsDoneWithWrongBytes) {
-  FlipStorm storm([this] { return *created("encrypt", secret_.path(), FlipStorm::config()); }, next_flip_seed());
-  storm.run(kFlips);
 }
 
 TEST_F(EndpointEncrypted, WithoutACredentialThereIsNoEndpoint) {

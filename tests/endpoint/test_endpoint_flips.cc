@@ -1,5 +1,4 @@
-// Endpoints with UCCL_TCPX_CHECKSUM over a wire that flips bits (tests/support/flip_storm.h). Those with UCCL_TCPX_SECURITY=encrypt are in
-// test_endpoint_encrypted.cc.
+// Endpoints with UCCL_TCPX_CHECKSUM over a wire that flips bits (tests/support/flip_storm.h).
 #include <gtest/gtest.h>
 
 #include <memory>

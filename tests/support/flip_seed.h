@@ -15,7 +15,7 @@
 namespace tcpx::testing {
 
 /// Bits that a case flips.
-inline constexpr size_t kFlips = 200;
+inline constexpr size_t kFlips = 100;
 
 /// Of this repetition: gtest's `random_seed` and the number of calls before.
 inline uint64_t next_flip_seed() {

@@ -1,0 +1,30 @@
+// Endpoints with UCCL_TCPX_SECURITY=encrypt over a wire that flips bits (tests/support/flip_storm.h). The software plugin reads that
+// once in a process, so no case beside this one may make an endpoint without it.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "base/environment.h"
+#include "tests/support/flip_seed.h"
+#include "tests/support/flip_storm.h"
+#include "tests/support/secret_file.h"
+
+namespace tcpx::testing {
+namespace {
+
+TEST(EncryptedEndpointFlips, NoFlippedBitOnTheWayIsDoneWithWrongBytes) {
+  const SecretFile secret("one secret, which both ends of it have\n");
+  const auto encrypted = [&] {
+    EXPECT_TRUE(environment_set(Variable::kSecurity, "encrypt").is_ok());
+    EXPECT_TRUE(environment_set(Variable::kSecretFile, secret.path()).is_ok());
+    auto endpoint = Endpoint::create(FlipStorm::config());
+    EXPECT_TRUE(environment_set(Variable::kSecurity, "").is_ok());
+    EXPECT_TRUE(environment_set(Variable::kSecretFile, "").is_ok());
+    return std::move(*endpoint);
+  };
+  FlipStorm storm(encrypted, next_flip_seed());
+  storm.run(kFlips);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
