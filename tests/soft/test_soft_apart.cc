@@ -85,7 +85,6 @@ TEST_F(ApartSender, DataSocketsCarryPayloadAndNothingElse) {
   const size_t sizes[] = {0, 1, 100, kPageBytes, kLongestApart, kLongestApart + 1, 100'000, 0, 7};
   std::vector<abi::TcpxRequest*> requests;
   for (size_t i = 0; i < std::size(sizes); ++i) requests.push_back(post(i * 1000, sizes[i]));
-  ChunkHeader last;
   for (size_t i = 0; i < std::size(sizes); ++i) {
     for (uint32_t seen = 0, chunks = 1; chunks > 0; --chunks) {
       const ChunkHeader header = read_header();
