@@ -1,5 +1,4 @@
-// Endpoints with UCCL_TCPX_SECURITY=encrypt over a wire that flips bits (tests/support/flip_storm.h). The software plugin reads that
-// once in a process, so no case beside this one may make an endpoint without it.
+// Endpoints with UCCL_TCPX_SECURITY=encrypt over a wire that flips bits (tests/support/flip_storm.h).
 #include <gtest/gtest.h>
 
 #include <memory>
