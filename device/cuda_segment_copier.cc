@@ -181,7 +181,7 @@ class CudaSegmentCopier final : public SegmentCopier {
     std::span<const SumPiece> pieces{};
     uint64_t* sum = nullptr;  // of `pieces`; null: there is none, or it has been collected
   };
-  // Of streams_, behind the two of long copies: copies that are short, and sums of what somebody else copies.
+  // Indices of streams_, behind the two of long copies: short copies, and sums of what somebody else copies.
   static constexpr size_t kUrgent = 2, kSums = 3;
 
   Status check(std::span<const CopySegment> segments) const {

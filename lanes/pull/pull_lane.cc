@@ -290,7 +290,7 @@ Status PullLane::on(const LaneFrame& frame) {
   return map(frame.number, memory);
 }
 
-// Of a pull that is under way, or that waits for this. Any other will have its sum later.
+// Takes the sum of a pull that is under way or waits for it. Any other pull will have its sum later.
 Status PullLane::on_sum(const LaneFrame& frame) {
   uint64_t sum = 0;
   if (sum_key_ == nullptr || frame.words.size() != sizeof sum)

@@ -17,7 +17,7 @@ namespace tcpx::testing {
 /// Bits that a case flips.
 inline constexpr size_t kFlips = 100;
 
-/// Of this repetition: gtest's `random_seed` and the number of calls before.
+/// The seed of this repetition: from gtest's `random_seed` and the number of calls before.
 inline uint64_t next_flip_seed() {
   static uint64_t calls = 0;
   return static_cast<uint64_t>(::testing::GTEST_FLAG(random_seed)) * 1'000'000 + calls++;
