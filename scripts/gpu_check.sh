@@ -178,7 +178,7 @@ run_sanitizers() {
   sanitize memcheck 100 "test_device_gpu, random messages" "$build/tests/test_device_gpu" --gtest_filter='Gpu/*AHundredThousand*_device'
   sanitize memcheck 30 "test_device, memory operations" "$build/tests/test_device" --gtest_filter='*MemoryOps*'
   sanitize memcheck 60 "test_device_gpu, pattern" "$build/tests/test_device_gpu" --gtest_filter='GpuPattern*'
-  sanitize memcheck 60 "test_device_gpu, segment copier" "$build/tests/test_device_gpu" --gtest_filter='*CopierTest*Gpu*'
+  sanitize memcheck 60 "test_device_gpu, segment copier" "$build/tests/test_device_gpu" --gtest_filter='*Copier*Gpu*:*SummedCopies*Gpu*'
   # A refusal of the driver's there is an error of a call, which is not one of a kernel.
   sanitize memcheck 60 "test_device_gpu, memory of another process" --report-api-errors no "$build/tests/test_device_gpu" \
     --gtest_filter='SharedGpuMemoryTest.EveryByte*:SharedGpuMemoryTest.*Chunks*'
