@@ -6,9 +6,23 @@
 #include "lanes/pull/sources.h"
 
 namespace tcpx {
+namespace {
+
+// False where somebody else holds the memory, who may let go of it before the GPU has read it.
+bool hold_their_memory(std::span<const HeldRange> ranges) {
+  const Region* held = nullptr;
+  for (const HeldRange& range : ranges) {
+    if (range.use) held = &range.region();
+    if (held != &range.region()) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 void OfferedSums::begin(const OfferName& of, std::span<const HeldRange> ranges) {
   if (key_ == nullptr || stopped_ || ranges.empty() || is_of_host(ranges.front().region(), parts_.memory)) return;
+  if (!hold_their_memory(ranges)) return;
   if (std::any_of(sums_.begin(), sums_.end(), [&](const Sum& one) { return one.of == of; })) return;
   if (sums_.size() >= kMost) {
     const auto known = std::find_if(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.is_known(); });
