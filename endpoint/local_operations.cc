@@ -118,7 +118,8 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
   local.enter(Phase::kWindow);
   const bool reads = operation.kind == OperationKind::kRead;
   if (is_for_offers(window) && !reads) {
-    auto offer = link_.lanes.offer({.operation = local.number()}, operation.ranges, operation.bytes);
+    const std::vector<RegionUse>& uses = (operation.whole != nullptr ? operation.whole : &operation)->uses;
+    auto offer = link_.lanes.offer({.operation = local.number()}, operation.ranges, operation.bytes, true, uses);
     if (!offer.is_ok()) return end_early(local, offer.status());
     local.packing = offer->packing;
     local.offers = std::move(offer->others);

@@ -94,8 +94,8 @@ class Lane {
   /// Sender: true if this way is faster for such bytes than a frame that contains them, however few they are.
   virtual bool beats_frames(std::span<const HeldRange> /*ranges*/) { return false; }
   /// Sender, on a connection with checksums: the peer is about to be told of an offer that can go this way, and to copy it by itself. The
-  /// lane may begin the sum. @param ranges the memory must stay registered while the lane holds them
-  virtual void begin_sum(const OfferName& /*of*/, std::span<const HeldRange> /*ranges*/) {}
+  /// lane may begin the sum, and holds the memory meanwhile. @param uses as in Lanes::offer
+  virtual void begin_sum(const OfferName& /*of*/, std::span<const HeldRange> /*ranges*/, std::span<const RegionUse> /*uses*/) {}
   /// Sender: gives a sum that was begun, and fills nothing in if there is none. Whichever way the bytes then take.
   virtual void give_sum(const OfferName& /*of*/, JobSum& /*sum*/) {}
   /// Receiver: checks the words of an offer of so many bytes. @return kProtocol naming what a correct peer would not say

@@ -81,7 +81,8 @@ bool Lanes::beats_frames(std::span<const HeldRange> ranges) {
   return std::any_of(near_.begin(), near_.end(), [&](const auto& lane) { return !lane->receives() && lane->beats_frames(ranges); });
 }
 
-Result<Offer> Lanes::offer(const OfferName& of, std::span<const HeldRange> ranges, uint64_t bytes, bool on_host) {
+Result<Offer> Lanes::offer(const OfferName& of, std::span<const HeldRange> ranges, uint64_t bytes, bool on_host,
+                           std::span<const RegionUse> uses) {
   Offer offer;
   std::vector<std::byte> words;
   for (const auto& lane : near_) {
@@ -90,7 +91,7 @@ Result<Offer> Lanes::offer(const OfferName& of, std::span<const HeldRange> range
     if (!lane->offer(ranges, words)) continue;
     append_offer(lane->way(), words, offer.others);
     offer.ways |= bit(lane->way());
-    if (!sums_.empty()) lane->begin_sum(of, ranges);
+    if (!sums_.empty()) lane->begin_sum(of, ranges, uses);
   }
   if (offer.ways != 0 && !declined_) {
     offer.packing = Packing::kPacked;  // suits every memory

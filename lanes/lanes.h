@@ -48,8 +48,10 @@ class Lanes {
   bool beats_frames(std::span<const HeldRange> ranges);
   /// Call before telling the peer of a transfer, while the transfer can still be refused on its own.
   /// @param of how its Go will name it @param on_host false: over the network only
+  /// @param uses of regions that ranges do not hold themselves
   /// @return the error of the plugin or the allocator if the bytes cannot leave in any way
-  Result<Offer> offer(const OfferName& of, std::span<const HeldRange> ranges, uint64_t bytes, bool on_host = true);
+  Result<Offer> offer(const OfferName& of, std::span<const HeldRange> ranges, uint64_t bytes, bool on_host = true,
+                      std::span<const RegionUse> uses = {});
   /// For the network only. @return `wanted`, or kPacked; errors as for `offer`
   Result<Packing> prepare_send(std::span<const HeldRange> ranges, Packing wanted) { return net_send_.prepare(ranges, wanted); }
   /// Checks the way that a Go names. @param offered ways of the offer

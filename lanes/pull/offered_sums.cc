@@ -9,27 +9,30 @@ namespace tcpx {
 namespace {
 
 // False where somebody else holds the memory, who may let go of it before the GPU has read it.
-bool hold_their_memory(std::span<const HeldRange> ranges) {
-  const Region* held = nullptr;
+bool is_held(std::span<const HeldRange> ranges, std::span<const RegionUse> uses) {
+  const Region* held = nullptr;  // of the range before: often the same again
   for (const HeldRange& range : ranges) {
-    if (range.use) held = &range.region();
-    if (held != &range.region()) return false;
+    const Region* const region = &range.region();
+    if (held == region) continue;
+    if (!range.use && std::none_of(uses.begin(), uses.end(), [&](const RegionUse& use) { return &use.region() == region; }))
+      return false;
+    held = region;
   }
   return true;
 }
 
 }  // namespace
 
-void OfferedSums::begin(const OfferName& of, std::span<const HeldRange> ranges) {
+void OfferedSums::begin(const OfferName& of, std::span<const HeldRange> ranges, std::span<const RegionUse> uses) {
   if (key_ == nullptr || stopped_ || ranges.empty() || is_of_host(ranges.front().region(), parts_.memory)) return;
-  if (!hold_their_memory(ranges)) return;
+  if (!is_held(ranges, uses)) return;
   if (std::any_of(sums_.begin(), sums_.end(), [&](const Sum& one) { return one.of == of; })) return;
   if (sums_.size() >= kMost) {
     const auto known = std::find_if(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.is_known(); });
     if (known == sums_.end()) return;
     sums_.erase(known);
   }
-  sums_.push_back({.of = of, .ranges = {ranges.begin(), ranges.end()}, .summing = nullptr});
+  sums_.push_back({.of = of, .ranges = {ranges.begin(), ranges.end()}, .uses = {uses.begin(), uses.end()}, .summing = nullptr});
 }
 
 void OfferedSums::give(const OfferName& of, JobSum& sum) {
@@ -67,6 +70,7 @@ bool OfferedSums::progress() {
                       std::as_bytes(std::span(&sum->value, 1))));
     sum->summing = nullptr;
     sum->ranges.clear();
+    sum->uses.clear();
     ++sum;
   }
   return advanced;

@@ -30,7 +30,7 @@ class OfferedSums {
       : key_(std::move(key)), parts_(parts), stream_(stream) {}
 
   /// As Lane::begin_sum. Not of host memory: the threads that would sum it may be those that copy it.
-  void begin(const OfferName& of, std::span<const HeldRange> ranges);
+  void begin(const OfferName& of, std::span<const HeldRange> ranges, std::span<const RegionUse> uses);
   /// As Lane::give_sum.
   void give(const OfferName& of, JobSum& sum);
   /// Tells the peer of the sums that are known now. @return true when something advanced
@@ -44,6 +44,7 @@ class OfferedSums {
   struct Sum {
     OfferName of;
     std::vector<HeldRange> ranges;     // empty once it is known
+    std::vector<RegionUse> uses;       // likewise
     std::unique_ptr<Summing> summing;  // null until the offer has left, and once it is known
     uint64_t value = 0;
     bool is_known() const { return ranges.empty(); }

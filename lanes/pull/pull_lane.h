@@ -45,7 +45,9 @@ class PulledLane final : public Lane {
   bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) override;
   /// GPU memory: a frame costs a copy to the host and one from it, each as long as one copy from GPU to GPU.
   bool beats_frames(std::span<const HeldRange> ranges) override;
-  void begin_sum(const OfferName& of, std::span<const HeldRange> ranges) override { sums_.begin(of, ranges); }
+  void begin_sum(const OfferName& of, std::span<const HeldRange> ranges, std::span<const RegionUse> uses) override {
+    sums_.begin(of, ranges, uses);
+  }
   void give_sum(const OfferName& of, JobSum& sum) override { sums_.give(of, sum); }
   void push(std::unique_ptr<Job>&& job, std::span<const std::byte> /*words*/, const GoFrame& /*go*/) override {
     ended_.push_back(std::move(job));

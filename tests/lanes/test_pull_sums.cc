@@ -62,6 +62,29 @@ TEST_F(PullGpuSums, OfAnOfferThatNobodyTakesHoldItsMemoryUntilTheGpuHasReadIt) {
   EXPECT_FALSE(ends.is_held(ends.sender));
 }
 
+// The ranges of an operation of this end hold nothing: the operation does, and may end before the GPU has read them.
+TEST_F(PullGpuSums, HoldWhatTheOperationHeldAndAreNotBegunOfMemoryThatNobodyHolds) {
+  TwoEnds ends(kSetting);
+  auto job = ends.job(ends.sender, {{0, 1000}}, 1, false);
+  const HeldRange bare(job->ranges[0].region(), job->ranges[0].data, job->ranges[0].bytes);
+  std::vector<RegionUse> uses{job->ranges[0].use};
+  Lanes& lanes = *ends.sender.lanes;
+  ASSERT_TRUE(wait_until([&] { return lanes.is_ready_to_offer(job->ranges, Packing::kWhole); }));
+  ends.gpu_copier().hold_sums();
+  ASSERT_TRUE(lanes.offer({.operation = 1}, std::span(&bare, 1), bare.bytes).is_ok());
+  begin_sums(ends);
+  EXPECT_EQ(ends.gpu_copier().sums(), 0u);
+  ASSERT_TRUE(lanes.offer({.operation = 2}, std::span(&bare, 1), bare.bytes, true, uses).is_ok());
+  begin_sums(ends);
+  EXPECT_EQ(ends.gpu_copier().sums(), 1u);
+  job.reset();
+  uses.clear();
+  EXPECT_TRUE(ends.is_held(ends.sender));
+  ends.gpu_copier().release();
+  ends.step();
+  EXPECT_FALSE(ends.is_held(ends.sender));
+}
+
 TEST_F(PullGpuSums, OfOffersThatNobodyTakesAreBounded) {
   TwoEnds ends(kSetting);
   ends.gpu_copier().hold_sums();
