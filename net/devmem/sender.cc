@@ -75,7 +75,7 @@ Status DevmemSender::read_completions() {
     message.msg_control = room.data();
     message.msg_controllen = room.size();
     if (calls_->recvmsg(fd_, message, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0) {
-      soft::take_notification(message, zero_copy_);
+      take_notification(message, zero_copy_);
       continue;
     }
     if (errno == EINTR) continue;

@@ -2,14 +2,14 @@
 // copies them.
 //
 // So the memory must not change before the peer has acknowledged the bytes, because the NIC reads them again when they are
-// lost. The kernel tells by the socket's error queue, as with any other send without a copy (net/soft/zero_copy.h).
+// lost. The kernel tells by the socket's error queue, as with any other send without a copy (base/zero_copy.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "net/devmem/socket_calls.h"
-#include "net/soft/zero_copy.h"
+#include "base/zero_copy.h"
 #include "tcpx/status.h"
 
 namespace tcpx::devmem {
@@ -42,7 +42,7 @@ class DevmemSender {
   uint32_t dmabuf_id_;
   uint64_t dmabuf_bytes_;
   uint64_t sends_ = 0;
-  soft::ZeroCopySends zero_copy_;
+  ZeroCopySends zero_copy_;
 };
 
 }  // namespace tcpx::devmem

@@ -31,7 +31,7 @@ class IoHandler {
   /// The descriptor became ready, or the registration was kicked. Must not block on the network, and must not wait for a thread
   /// that may be in IoRegistration::remove.
   virtual Next on_ready() = 0;
-  /// The other end has sent its last byte, or the connection is broken, or its error queue has news (net/soft/zero_copy.h); there may
+  /// The other end has sent its last byte, or the connection is broken, or its error queue has news (base/zero_copy.h); there may
   /// still be bytes to read. Called before on_ready, under the same rules.
   virtual void on_hang_up() {}
 };

@@ -4,7 +4,7 @@
 // A piece of host memory is the whole chunk, in place. A piece of GPU memory is what fits into a slot of the staging pool;
 // while one is written, the next ones are being copied. Copies may end in any order, pieces are written in order.
 //
-// Towards a NIC the kernel sends from the slots without a copy (net/soft/zero_copy.h), each piece by a call of its own. A piece is
+// Towards a NIC the kernel sends from the slots without a copy (base/zero_copy.h), each piece by a call of its own. A piece is
 // done as ever when the kernel has its last byte; its slot is kept in `lent_` until the kernel has done with it.
 //
 // With a cipher the bytes are written as records (secure/record_writer.h), and count as written when the kernel has their records.
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "net/soft/send_comm.h"
-#include "net/soft/zero_copy.h"
+#include "base/zero_copy.h"
 #include "secure/record_writer.h"
 
 namespace tcpx::soft {

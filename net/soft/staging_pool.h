@@ -15,7 +15,7 @@
 // slots, copies done or not needed. That loses no data: the source stays unchanged until its request is done, and is copied
 // again when the peer reads on. So stalled peers cannot starve the others.
 //
-// The kernel may read a slot after its bytes were sent (net/soft/zero_copy.h). Such a slot is lent: until the kernel is done with it
+// The kernel may read a slot after its bytes were sent (base/zero_copy.h). Such a slot is lent: until the kernel is done with it
 // nobody writes to it, and it counts for no client, as none can give it back. At most kMostLent are lent, so that peers that do not
 // acknowledge leave the others enough. A socket that is closed meanwhile departs: the pool keeps its descriptor, ends the stream, and
 // looks at its error queue when slots are taken.
@@ -32,7 +32,7 @@
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "net/soft/copy_thread.h"
-#include "net/soft/zero_copy.h"
+#include "base/zero_copy.h"
 
 namespace tcpx::soft {
 

@@ -41,7 +41,7 @@ const std::vector<Layer>& layers() {
        {"tcpx/", "base/", "net/", "secure/proof.h", "secure/record_cipher.h", "secure/record_reader.h", "secure/record_writer.h",
         "secure/settings.h"},
        {}},
-      {"net/devmem/", {"tcpx/", "base/", "net/", "rx/rx_cmsg_parser.h"}, {}},
+      {"net/devmem/", {"tcpx/", "base/", "net/devmem/", "rx/rx_cmsg_parser.h"}, {}},
       {"rx/", {"tcpx/", "base/", "rx/"}, {"base/log.h"}},
       {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
       {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "secure/settings.h", "secure/tls.h", "wire/", "transfer/"}, {}},

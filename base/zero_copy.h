@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <map>
 
-namespace tcpx::soft {
+namespace tcpx {
 
 /// One socket's sends without a copy: which of them are over. One thread at a time.
 class ZeroCopySends {
@@ -59,4 +59,4 @@ void read_notifications(int fd, ZeroCopySends& sends);
 /// True for an errno of a send without a copy that a send with one need not meet.
 bool is_refusal(int error);
 
-}  // namespace tcpx::soft
+}  // namespace tcpx

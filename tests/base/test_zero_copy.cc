@@ -1,4 +1,4 @@
-#include "net/soft/zero_copy.h"
+#include "base/zero_copy.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,6 @@
 
 namespace tcpx::testing {
 namespace {
-
-using soft::ZeroCopySends;
 
 /// A send that is over at once.
 void pass(ZeroCopySends& sends, bool copied) {

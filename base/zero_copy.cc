@@ -1,4 +1,4 @@
-#include "net/soft/zero_copy.h"
+#include "base/zero_copy.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstring>
 
-namespace tcpx::soft {
+namespace tcpx {
 
 void ZeroCopySends::over(uint32_t first, uint32_t last, bool copied) {
   // Fewer than 2^32 are under way, so the oldest of them tells which round a number belongs to.
@@ -64,4 +64,4 @@ bool is_refusal(int error) {
   return error == ENOBUFS || error == EFAULT || error == EOPNOTSUPP;
 }
 
-}  // namespace tcpx::soft
+}  // namespace tcpx
