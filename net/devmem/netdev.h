@@ -22,6 +22,12 @@ struct ReceiveQueue {
   std::optional<uint32_t> dmabuf_id;  ///< what is bound to it; nullopt: host memory
 };
 
+/// A dma-buf that is bound to a NIC.
+struct BoundDmabuf {
+  uint32_t id = 0;  ///< of the binding: what Netdev tells
+  uint64_t bytes = 0;
+};
+
 /// @return kNotFound: no such interface in this network namespace
 Result<uint32_t> interface_index(const std::string& interface);
 

@@ -30,15 +30,15 @@ Status receive_error(int error) {
 }
 
 /// "" when all of it is in the pool that was bound.
-std::string what_is_wrong(const ParsedCmsg& parsed, uint32_t dmabuf_id, uint64_t pool_bytes) {
+std::string what_is_wrong(const ParsedCmsg& parsed, const BoundDmabuf& pool) {
   if (parsed.error != CmsgError::kNone) return concat(name_of(parsed.error), " at byte ", parsed.error_at);
-  if (!parsed.tokens.empty() && parsed.dmabuf_id != dmabuf_id)
-    return concat("fragments in dma-buf ", parsed.dmabuf_id, ", and bound is ", dmabuf_id);
+  if (!parsed.tokens.empty() && parsed.dmabuf_id != pool.id)
+    return concat("fragments in dma-buf ", parsed.dmabuf_id, ", and bound is ", pool.id);
   const auto beyond = std::find_if(parsed.fragments.begin(), parsed.fragments.end(), [&](const Fragment& fragment) {
-    return fragment.src_off > pool_bytes || fragment.len > pool_bytes - fragment.src_off;
+    return fragment.src_off > pool.bytes || fragment.len > pool.bytes - fragment.src_off;
   });
   if (beyond == parsed.fragments.end()) return {};
-  return concat("a fragment of ", beyond->len, " bytes at ", beyond->src_off, " of a pool of ", pool_bytes);
+  return concat("a fragment of ", beyond->len, " bytes at ", beyond->src_off, " of a pool of ", pool.bytes);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ Result<std::optional<DevmemRead>> DevmemReceiver::read(std::span<std::byte> room
                                      .dst_off = dst_off,
                                      .dialect = CmsgDialect::kLinux,
                                      .takes_linear = true});
-  std::string wrong = what_is_wrong(parsed, dmabuf_id_, pool_bytes_);
+  std::string wrong = what_is_wrong(parsed, pool_);
   if (parsed.linear_bytes > room.size()) wrong = concat(parsed.linear_bytes, " bytes in host memory of ", room.size());
   if (!wrong.empty()) {
     TokenLedger(calls_, fd_).hold(parsed.tokens);  // which gives them back

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "net/devmem/netdev.h"
 #include "net/devmem/socket_abi.h"
 #include "net/devmem/socket_calls.h"
 #include "net/devmem/token_ledger.h"
@@ -42,9 +43,7 @@ struct ReceiveCounts {
 class DevmemReceiver {
  public:
   /// @param fd a non-blocking TCP socket, which must stay open as long as this
-  /// @param dmabuf_id of the binding; `pool_bytes` is the size of that dma-buf
-  DevmemReceiver(SocketCalls& calls, int fd, uint32_t dmabuf_id, uint64_t pool_bytes)
-      : calls_(calls), fd_(fd), dmabuf_id_(dmabuf_id), pool_bytes_(pool_bytes), tokens_(calls, fd) {}
+  DevmemReceiver(SocketCalls& calls, int fd, const BoundDmabuf& pool) : calls_(calls), fd_(fd), pool_(pool), tokens_(calls, fd) {}
 
   /// Reads once. nullopt: nothing has come. A failure is final.
   /// @param room host memory for linear fragments. A read is never longer, although most bytes do not land there
@@ -54,6 +53,10 @@ class DevmemReceiver {
   /// Nobody reads the `count` oldest fragments any longer, of those that were received and not consumed: their pages may be
   /// filled again.
   Status consumed(size_t count) { return tokens_.give_back(count); }
+  /// The same of the `count` newest.
+  Status copied(size_t count) { return tokens_.give_back_newest(count); }
+  /// Lets the NIC have all pages of which this was said.
+  Status flush() { return tokens_.flush(); }
 
   const ReceiveCounts& counts() const { return counts_; }
   /// Fragments whose pages the NIC has not got back.
@@ -66,8 +69,7 @@ class DevmemReceiver {
 
   SocketCalls& calls_;
   const int fd_;
-  const uint32_t dmabuf_id_;
-  const uint64_t pool_bytes_;
+  const BoundDmabuf pool_;
   TokenLedger tokens_;
   ReceiveCounts counts_;
   Status failure_;

@@ -27,18 +27,18 @@ Status send_error(int error) {
 
 }  // namespace
 
-Result<DevmemSender> DevmemSender::create(SocketCalls& calls, int fd, uint32_t dmabuf_id, uint64_t dmabuf_bytes) {
+Result<DevmemSender> DevmemSender::create(SocketCalls& calls, int fd) {
   const int on = 1;
   if (calls.setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on) != 0)
     return Status(Code::kUnsupported, kSend, "this socket cannot send without a copy", Domain::kErrno, errno);
-  return DevmemSender(calls, fd, dmabuf_id, dmabuf_bytes);
+  return DevmemSender(calls, fd);
 }
 
-Result<size_t> DevmemSender::try_send(uint64_t off, size_t bytes) {
-  if (off > dmabuf_bytes_ || bytes > dmabuf_bytes_ - off)
-    return Status(Code::kInvalidArgument, kSend, concat(bytes, " bytes at ", off, " of a dma-buf of ", dmabuf_bytes_));
+Result<size_t> DevmemSender::try_send(const BoundDmabuf& dmabuf, uint64_t off, size_t bytes) {
+  if (off > dmabuf.bytes || bytes > dmabuf.bytes - off)
+    return Status(Code::kInvalidArgument, kSend, concat(bytes, " bytes at ", off, " of a dma-buf of ", dmabuf.bytes));
   iovec place{reinterpret_cast<void*>(off), bytes};  // where other sends have an address, this one has an offset
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof dmabuf_id_)> control{};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof dmabuf.id)> control{};
   msghdr message{};
   message.msg_iov = &place;
   message.msg_iovlen = 1;
@@ -47,8 +47,8 @@ Result<size_t> DevmemSender::try_send(uint64_t off, size_t bytes) {
   cmsghdr& head = *CMSG_FIRSTHDR(&message);
   head.cmsg_level = SOL_SOCKET;
   head.cmsg_type = kScmDevmemDmabuf;
-  head.cmsg_len = CMSG_LEN(sizeof dmabuf_id_);
-  std::memcpy(CMSG_DATA(&head), &dmabuf_id_, sizeof dmabuf_id_);
+  head.cmsg_len = CMSG_LEN(sizeof dmabuf.id);
+  std::memcpy(CMSG_DATA(&head), &dmabuf.id, sizeof dmabuf.id);
   ssize_t sent;
   do sent = calls_->sendmsg(fd_, message, MSG_ZEROCOPY | MSG_DONTWAIT | MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR);

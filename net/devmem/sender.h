@@ -8,8 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "net/devmem/socket_calls.h"
 #include "base/zero_copy.h"
+#include "net/devmem/netdev.h"
+#include "net/devmem/socket_calls.h"
 #include "tcpx/status.h"
 
 namespace tcpx::devmem {
@@ -17,12 +18,12 @@ namespace tcpx::devmem {
 /// One socket's sending side. One thread at a time.
 class DevmemSender {
  public:
-  /// @param fd a non-blocking TCP socket on which nothing was sent without a copy before; must stay open as long as this
-  /// @param dmabuf_id of the binding; `dmabuf_bytes` is the size of that dma-buf
-  static Result<DevmemSender> create(SocketCalls& calls, int fd, uint32_t dmabuf_id, uint64_t dmabuf_bytes);
+  /// @param fd a non-blocking TCP socket on which nothing was sent without a copy before, nor is but by this; must stay open as long
+  /// as this
+  static Result<DevmemSender> create(SocketCalls& calls, int fd);
 
-  /// Sends bytes of the dma-buf from its offset `off` on. @return how many the socket took; 0: none for now
-  Result<size_t> try_send(uint64_t off, size_t bytes);
+  /// Sends bytes of a dma-buf from its offset `off` on. @return how many the socket took; 0: none for now
+  Result<size_t> try_send(const BoundDmabuf& dmabuf, uint64_t off, size_t bytes);
   /// Reads what the kernel tells. Call when poll(2) tells POLLERR, and now and then.
   Status read_completions();
 
@@ -34,13 +35,10 @@ class DevmemSender {
   uint64_t copied() const { return zero_copy_.all_copied(); }
 
  private:
-  DevmemSender(SocketCalls& calls, int fd, uint32_t dmabuf_id, uint64_t dmabuf_bytes)
-      : calls_(&calls), fd_(fd), dmabuf_id_(dmabuf_id), dmabuf_bytes_(dmabuf_bytes) {}
+  DevmemSender(SocketCalls& calls, int fd) : calls_(&calls), fd_(fd) {}
 
   SocketCalls* calls_;
   int fd_;
-  uint32_t dmabuf_id_;
-  uint64_t dmabuf_bytes_;
   uint64_t sends_ = 0;
   ZeroCopySends zero_copy_;
 };

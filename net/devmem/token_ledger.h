@@ -30,20 +30,23 @@ class TokenLedger {
   /// Nobody reads the `count` oldest fragments any longer, of those of which this has not been said yet. Makes a call only when
   /// it can be a full one.
   Status give_back(size_t count);
+  /// The same of the `count` newest.
+  Status give_back_newest(size_t count);
   /// Makes the call for the rest of them.
   Status flush();
 
   /// Tokens that the kernel has not got back.
-  size_t held() const { return tokens_.size(); }
+  size_t held() const { return held_.size() + leaving_.size(); }
 
  private:
-  /// Gives back as many of the `count` oldest as one call takes. @return how many
-  Result<size_t> give_back_some(size_t count);
+  Status give_back_full();
+  /// Gives back as many as one call takes.
+  Status give_back_some();
 
   SocketCalls& calls_;
   const int fd_;
-  std::deque<uint32_t> tokens_;  // oldest first
-  size_t unread_ = 0;            // of tokens_, those at the front may leave
+  std::deque<uint32_t> held_;  // oldest first
+  std::deque<uint32_t> leaving_;
 };
 
 }  // namespace tcpx::devmem

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "net/soft/send_comm.h"
 #include "base/zero_copy.h"
+#include "net/soft/send_comm.h"
 #include "secure/record_writer.h"
 
 namespace tcpx::soft {

@@ -31,8 +31,8 @@
 #include "base/memory_ops.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
-#include "net/soft/copy_thread.h"
 #include "base/zero_copy.h"
+#include "net/soft/copy_thread.h"
 
 namespace tcpx::soft {
 

@@ -88,11 +88,11 @@ Status send(const std::string& interface, const SocketAddress& address, size_t b
   TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
   TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_send(index, source.fd()));
   TCPX_ASSIGN_OR_RETURN(const UniqueFd fd, connect_by(interface, address));
-  TCPX_ASSIGN_OR_RETURN(DevmemSender sender, DevmemSender::create(SocketCalls::real(), fd.get(), id, bytes));
+  TCPX_ASSIGN_OR_RETURN(DevmemSender sender, DevmemSender::create(SocketCalls::real(), fd.get()));
   for (size_t at = 0; at < bytes || !sender.are_over(sender.sends());) {
     size_t sent = 0;
     if (at < bytes) {
-      TCPX_ASSIGN_OR_RETURN(sent, sender.try_send(at, std::min<size_t>(bytes - at, 256 * 1024)));
+      TCPX_ASSIGN_OR_RETURN(sent, sender.try_send({id, bytes}, at, std::min<size_t>(bytes - at, 256 * 1024)));
       at += sent;
     }
     // POLLERR, which is always waited for, tells of completions.
@@ -124,7 +124,7 @@ Status receive(const std::string& interface, uint32_t queue, const SocketAddress
   const UniqueFd fd = accept_tcp(listener.get());
   if (!fd) return system_error("accept", errno);
   std::vector<std::byte> room(kRoomBytes);
-  DevmemReceiver receiver(SocketCalls::real(), fd.get(), id, kPoolBytes);
+  DevmemReceiver receiver(SocketCalls::real(), fd.get(), {id, kPoolBytes});
   uint64_t at = 0;
   size_t reads = 0, most_held = 0;
   while (at < bytes) {

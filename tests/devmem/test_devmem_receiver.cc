@@ -12,6 +12,7 @@
 namespace tcpx::testing {
 namespace {
 
+using devmem::BoundDmabuf;
 using devmem::DevmemRead;
 using devmem::DevmemReceiver;
 
@@ -20,7 +21,7 @@ constexpr uint64_t kPoolBytes = 1 << 20;
 
 class DevmemReceiving : public ::testing::Test {
  protected:
-  DevmemReceiving() : receiver_(std::make_unique<DevmemReceiver>(kernel_, 0, kDmabuf, kPoolBytes)) {}
+  DevmemReceiving() : receiver_(std::make_unique<DevmemReceiver>(kernel_, 0, BoundDmabuf{kDmabuf, kPoolBytes})) {}
 
   /// A fragment in the pool, whose token is out from now on.
   void device(CmsgBuilder& cmsgs, uint64_t off, uint32_t bytes, uint32_t token, uint32_t dmabuf = kDmabuf) {
@@ -104,7 +105,7 @@ TEST_F(DevmemReceiving, ABadReadEndsTheConnectionAndKeepsNoPages) {
         Bad{"of a pool of", kPoolBytes + 1, 1, kDmabuf, 1, 0}, Bad{"overflow", uint64_t{1} << 32, 10, kDmabuf, 10, 0}}) {
     SCOPED_TRACE(bad.words);
     allow_log(bad.words);
-    receiver_ = std::make_unique<DevmemReceiver>(kernel_, 0, kDmabuf, kPoolBytes);
+    receiver_ = std::make_unique<DevmemReceiver>(kernel_, 0, BoundDmabuf{kDmabuf, kPoolBytes});
     CmsgBuilder good(CmsgDialect::kLinux), cmsgs(CmsgDialect::kLinux);
     device(good, kPoolBytes - 10, 10, 1);  // up to the pool's last byte
     device(cmsgs, bad.off, bad.bytes, 2, bad.dmabuf);
@@ -135,7 +136,7 @@ TEST_F(DevmemReceiving, ErrorsOfTheKernelSayWhatTheyMean) {
   allow_log("receive into device memory");
   for (const auto& [error, words] :
        {std::pair{EFAULT, "mixes them"}, {ENODEV, "another program's"}, {525, "no room"}, {ECONNRESET, "Connection reset"}}) {
-    receiver_ = std::make_unique<DevmemReceiver>(kernel_, 0, kDmabuf, kPoolBytes);
+    receiver_ = std::make_unique<DevmemReceiver>(kernel_, 0, BoundDmabuf{kDmabuf, kPoolBytes});
     kernel_.reads.push_back({-error, {}, 0});
     const Status status = receive().status();
     EXPECT_EQ(status.native(), error);

@@ -47,6 +47,21 @@ TEST(TokenLedger, ScatteredTokensTakeMoreCalls) {
   EXPECT_EQ(kernel.give_backs, (std::vector<size_t>{128, 128, 44}));
 }
 
+TEST(TokenLedger, TheNewestMayLeaveBeforeTheOthers) {
+  FakeSocketCalls kernel;
+  TokenLedger ledger(kernel, 0);
+  tell(kernel, ledger, successive(1, 10));
+  tell(kernel, ledger, successive(20, 3));
+  ASSERT_TRUE(ledger.give_back_newest(3).is_ok());
+  ASSERT_TRUE(ledger.give_back(2).is_ok());
+  ASSERT_TRUE(ledger.flush().is_ok());
+  EXPECT_EQ(kernel.out, (std::multiset<uint32_t>{3, 4, 5, 6, 7, 8, 9, 10}));
+  ASSERT_TRUE(ledger.give_back(8).is_ok());
+  EXPECT_EQ(ledger.held(), 8u);
+  ASSERT_TRUE(ledger.flush().is_ok());
+  EXPECT_EQ(ledger.held(), 0u);
+}
+
 TEST(TokenLedger, AllComeBackAtTheEnd) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
