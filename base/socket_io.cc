@@ -245,6 +245,16 @@ Status limit_unsent(int fd, int bytes) {
   return set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, "TCP_NOTSENT_LOWAT", bytes);
 }
 
+void acknowledge_now(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}
+
+void reset_connection(UniqueFd fd) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 Duration round_trip_of(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;

@@ -63,6 +63,11 @@ Status set_no_delay(int fd);
 /// Makes the socket accept no more data once it holds `bytes` unsent bytes (TCP_NOTSENT_LOWAT), however large its buffer is.
 Status limit_unsent(int fd, int bytes);
 
+/// Acknowledges what has been read without the delay that TCP is allowed.
+void acknowledge_now(int fd);
+/// Ends a TCP connection at once: what the peer has not got yet is not sent.
+void reset_connection(UniqueFd fd);
+
 /// Smoothed round-trip time of a connected TCP socket, as the kernel has measured it so far; zero when it is unknown.
 Duration round_trip_of(int fd);
 

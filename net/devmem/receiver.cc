@@ -78,7 +78,7 @@ Result<std::optional<DevmemRead>> DevmemReceiver::read(std::span<std::byte> room
                                      .dialect = CmsgDialect::kLinux,
                                      .takes_linear = true});
   std::string wrong = what_is_wrong(parsed, pool_);
-  if (parsed.linear_bytes > room.size()) wrong = concat(parsed.linear_bytes, " bytes in host memory of ", room.size());
+  if (static_cast<size_t>(got) > room.size()) wrong = concat(got, " bytes, asked for were ", room.size());
   if (!wrong.empty()) {
     TokenLedger(calls_, fd_).hold(parsed.tokens);  // which gives them back
     return Status(Code::kProtocol, kReceive, std::move(wrong));

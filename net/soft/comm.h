@@ -15,6 +15,8 @@
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "net/abi/tcpx_request.h"
+#include "net/soft/device_pool.h"
+#include "net/soft/device_sources.h"
 #include "net/soft/socket_handler.h"
 #include "net/soft/soft_table.h"
 #include "net/soft/wire.h"
@@ -44,8 +46,9 @@ struct SoftRegion {
   std::byte* data = nullptr;
   uint64_t bytes = 0;
   MemoryType type = MemoryType::kHost;
-  bool host_readable = true;                        ///< false: sends go through a staging buffer
-  std::shared_ptr<const RangeList> list = nullptr;  ///< in several places: the addresses of requests are the list's
+  bool host_readable = true;                  ///< false: sends go through a staging buffer, or from `source`
+  std::shared_ptr<const BoundSource> source;  ///< not null: the NIC sends from the memory itself
+  std::shared_ptr<const RangeList> list;      ///< not null: in several places: the addresses of requests are the list's
 
   bool contains(const void* begin, uint64_t length) const {
     const auto address = reinterpret_cast<uintptr_t>(begin), base = reinterpret_cast<uintptr_t>(data);
@@ -70,6 +73,9 @@ struct ConnectedSockets {
   UniqueFd control;
   uint32_t chunk_bytes = 0;
   bool headers_apart = false;  ///< HandleInfo::headers_apart
+  // Only with headers apart. Null: the payload goes through host memory.
+  std::shared_ptr<const DevicePool> device_pool;  ///< of a receiving end: its data sockets are led to the pool's queue
+  std::shared_ptr<DeviceSources> device_sources;  ///< of a sending end
   std::string peer;           ///< for messages
   std::string nic;            ///< the bytes' way out of this host, or into it; "" when the kernel does not tell
   bool spare_copies = false;  ///< sends leave the staging slots without a copy, and the receiver is woken for much at once
@@ -155,7 +161,7 @@ class SoftComm : public Object, public ControlSocket::Owner {
   /// First check of test: only the oldest outstanding request can be tested.
   Status check_oldest(const abi::TcpxRequest* request) const TCPX_REQUIRES(mutex_);
   /// Allocates what a region of GPU memory needs before its first use, outside the data path.
-  virtual Status prepare_region(const SoftRegion&) { return Status::ok(); }
+  virtual Status prepare_region(SoftRegion&) { return Status::ok(); }
 
   /// Call when `test` may answer otherwise than before.
   void tell() const {

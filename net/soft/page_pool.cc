@@ -8,11 +8,19 @@ namespace tcpx::soft {
 
 Result<std::shared_ptr<PagePool>> PagePool::create(MemoryOps& memory, int device, uint64_t bytes) {
   TCPX_ASSIGN_OR_RETURN(auto buffer, memory.allocate_mapped(device, bytes));
-  return std::shared_ptr<PagePool>(new PagePool(std::move(buffer), static_cast<uint32_t>(bytes / kPageBytes)));
+  return behind(std::move(buffer), 0);
 }
 
-PagePool::PagePool(MemoryBuffer buffer, uint32_t pages)
-    : buffer_(std::move(buffer)), page_count_(pages), free_bits_((pages + 63) / 64, ~uint64_t{0}), free_count_(pages) {}
+std::shared_ptr<PagePool> PagePool::behind(MemoryBuffer memory, uint64_t front_bytes) {
+  return std::shared_ptr<PagePool>(new PagePool(std::move(memory), front_bytes));
+}
+
+PagePool::PagePool(MemoryBuffer buffer, uint64_t front_bytes)
+    : buffer_(std::move(buffer)),
+      front_bytes_(front_bytes),
+      page_count_(static_cast<uint32_t>((buffer_.size() - front_bytes) / kPageBytes)),
+      free_bits_((page_count_ + 63) / 64, ~uint64_t{0}),
+      free_count_(page_count_) {}
 
 bool PagePool::may_take(const Client& client, uint32_t count) const {
   if (client.held_ + count > free_count_) return false;

@@ -40,9 +40,15 @@ class PagePool {
 
   /// `bytes` is a multiple of kPageBytes. Pages lie in mapped memory that `device` reads directly.
   static Result<std::shared_ptr<PagePool>> create(MemoryOps& memory, int device, uint64_t bytes);
+  /// The pages lie behind the first `front_bytes` of `memory`, which are others'. Both are multiples of kPageBytes.
+  static std::shared_ptr<PagePool> behind(MemoryBuffer memory, uint64_t front_bytes);
 
+  /// Of the memory: page 0 begins front_bytes() behind it. nullptr: the host cannot access it.
   std::byte* host_base() const { return buffer_.host(); }
   std::byte* device_base() const { return buffer_.device(); }
+  uint64_t front_bytes() const { return front_bytes_; }
+  /// Offset of a page from the base.
+  uint32_t offset_of(uint32_t page) const { return static_cast<uint32_t>(front_bytes_ + uint64_t{page} * kPageBytes); }
   uint32_t page_count() const { return page_count_; }
 
   /// Replaces `pages` by `count` page numbers in ascending order: the lowest contiguous run of that length, so that one read
@@ -56,7 +62,7 @@ class PagePool {
   uint32_t free_count() const TCPX_EXCLUDES(mutex_);
 
  private:
-  PagePool(MemoryBuffer buffer, uint32_t pages);
+  PagePool(MemoryBuffer buffer, uint64_t front_bytes);
   /// The first page from `page` on that is free (`is_free`) or in use; page_count_ when there is none.
   uint32_t next_page(uint32_t page, bool is_free) const TCPX_REQUIRES(mutex_);
   /// Start of the lowest run of `count` free pages; 0 when there is none, as the lowest pages are taken then.
@@ -64,6 +70,7 @@ class PagePool {
   bool may_take(const Client& client, uint32_t count) const TCPX_REQUIRES(mutex_);
 
   const MemoryBuffer buffer_;
+  const uint64_t front_bytes_;
   const uint32_t page_count_;
   mutable Mutex mutex_;
   std::vector<uint64_t> free_bits_ TCPX_GUARDED_BY(mutex_);  // bit set = page free

@@ -27,6 +27,7 @@ SoftRecvComm::SoftRecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool
     : SoftComm(ObjectKind::kRecvComm, memory, device, std::move(io), sockets),
       most_chunk_bytes_(sockets.chunk_bytes),
       pool_(std::move(pool)),
+      device_pool_(std::move(sockets.device_pool)),
       queue_(std::move(queue)) {
   if (sockets.headers_apart) {
     auto headers = std::make_unique<HeaderSocket>(std::move(sockets.control), *this, sockets_);
@@ -43,8 +44,8 @@ Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, in
   std::unique_ptr<SoftRecvComm> comm(new SoftRecvComm(memory, device, std::move(io), std::move(pool), std::move(queue), sockets));
   for (UniqueFd& fd : sockets.data) {
     auto cipher = take_cipher(sockets, comm->sockets_.size());
-    comm->sockets_.push_back(
-        std::make_unique<RecvSocket>(std::move(fd), *comm, sockets.spare_copies, std::move(cipher), sockets.headers_apart));
+    comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm, comm->sockets_.size(), sockets.spare_copies,
+                                                          std::move(cipher), sockets.headers_apart, comm->device_pool_.get()));
   }
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
     TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
@@ -128,6 +129,9 @@ bool SoftRecvComm::begin_message(const ChunkHeader& header) {
   target.cut = header.cut;
   target.missing_chunks = count_chunks(header.total, header.cut);
   target.chunk_seen.assign(target.missing_chunks, false);
+  target.is_listed = device_pool_ != nullptr && !target.pages.empty();
+  target.fragments = 0;
+  target.tokens.assign(target.is_listed ? sockets_.size() : 0, 0);
   abi::TcpxRequest& request = requests_[begun_ % kRequests];
   queue_.open_slot(begun_, request);
   ++begun_;
@@ -179,7 +183,7 @@ Landing SoftRecvComm::begin_chunk(RecvSocket& asker, const ChunkHeader& header, 
       target.chunk_seen[header.offset / target.cut] = true;
       if (target.too_large) return Landing::kDiscard;
       locate(header, target, destination);
-      return Landing::kMemory;
+      return device_pool_ != nullptr && !target.pages.empty() ? Landing::kPool : Landing::kMemory;
     }
   }
   fail(broken);
@@ -197,9 +201,10 @@ void SoftRecvComm::locate(const ChunkHeader& header, const Message& target, std:
     destination.push_back({target.data + header.offset, header.bytes});
     return;
   }
+  std::byte* const base = device_pool_ != nullptr ? pool_->device_base() : pool_->host_base();
   uint32_t left = header.bytes;
   for (uint32_t i = header.offset / kPageBytes; left > 0; ++i) {  // chunks begin at page boundaries
-    std::byte* page = pool_->host_base() + uint64_t{target.pages[i]} * kPageBytes;
+    std::byte* page = base + pool_->offset_of(target.pages[i]);
     const uint32_t bytes = std::min(left, kPageBytes);
     if (!destination.empty() && static_cast<std::byte*>(destination.back().iov_base) + destination.back().iov_len == page) {
       destination.back().iov_len += bytes;
@@ -218,11 +223,60 @@ void SoftRecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
     if (--target.missing_chunks > 0) return;
     abi::TcpxRequest& request = requests_[header.sequence % kRequests];
     request.size = landing == Landing::kDiscard ? 0 : static_cast<int32_t>(target.total);
-    queue_.publish(header.sequence, target.pages, target.total, request);
+    publish(header.sequence);
     ++news_;
     is_oldest = header.sequence == reported_;
   }
   if (is_oldest) tell();
+}
+
+void SoftRecvComm::publish(uint64_t sequence) {
+  Message& done = message(sequence);
+  const auto fragments = queue_.list(sequence);
+  if (!done.is_listed) {
+    done.fragments = static_cast<uint32_t>(done.pages.size());
+    for (uint32_t i = 0, offset = 0; i < done.fragments; ++i, offset += kPageBytes)
+      fragments[i] = {pool_->offset_of(done.pages[i]), std::min(kPageBytes, done.total - offset), offset};
+  }
+  queue_.publish(sequence, done.fragments, requests_[sequence % kRequests]);
+}
+
+Result<bool> SoftRecvComm::list(const ChunkHeader& header, std::span<const Fragment> fragments, size_t socket, uint32_t tokens) {
+  std::vector<Fragment> listed;
+  std::vector<uint32_t> pages;
+  {
+    MutexLock lock(mutex_);
+    Message& target = message(header.sequence);
+    if (!target.is_listed) return false;
+    const auto list = queue_.list(header.sequence);
+    if (fragments.size() <= kMaxFragments - target.fragments) {
+      std::copy(fragments.begin(), fragments.end(), list.begin() + target.fragments);
+      target.fragments += static_cast<uint32_t>(fragments.size());
+      target.tokens[socket] += tokens;
+      return true;
+    }
+    target.is_listed = false;
+    listed.assign(list.begin(), list.begin() + target.fragments);
+    pages = target.pages;
+  }
+  // The message is not complete before the chunk of these fragments is, and until then nobody consumes it.
+  TCPX_RETURN_IF_ERROR(gather(listed, pages));
+  return false;
+}
+
+Status SoftRecvComm::gather(std::span<const Fragment> listed, std::span<const uint32_t> pages) const {
+  std::byte* const base = pool_->device_base();
+  for (const Fragment& fragment : listed) {
+    if (fragment.src_off >= pool_->front_bytes()) continue;  // it came in host memory and lies in its page
+    for (uint32_t done = 0, bytes = 0; done < fragment.len; done += bytes) {
+      const uint64_t offset = fragment.dst_off + done;
+      const auto within = static_cast<uint32_t>(offset % kPageBytes);
+      bytes = std::min(kPageBytes - within, fragment.len - done);
+      TCPX_RETURN_IF_ERROR(device_pool_->copies->copy(base + pool_->offset_of(pages[offset / kPageBytes]) + within,
+                                                      base + fragment.src_off + done, bytes));
+    }
+  }
+  return Status::ok();
 }
 
 void SoftRecvComm::socket_ended(const Status& why) {
@@ -307,6 +361,8 @@ Status SoftRecvComm::consumed(const abi::TcpxRequest* request) {
   Message& oldest = message(consumed_);
   pool_->give_back(*this, oldest.pages);
   oldest.pages.clear();
+  for (size_t i = 0; i < oldest.tokens.size(); ++i)
+    if (oldest.tokens[i] > 0) sockets_[i]->let_go(oldest.tokens[i]);
   if (requests_[consumed_ % kRequests].mem_type == static_cast<int32_t>(MemoryType::kCuda)) --cuda_receives_;
   ++consumed_;
   return Status::ok();

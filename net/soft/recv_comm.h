@@ -30,6 +30,7 @@ class RecvSocket;
 /// Destination of a chunk's bytes.
 enum class Landing {
   kMemory,   ///< into the iovecs
+  kPool,     ///< where the NIC puts them, else into the iovecs, which are in the DevicePool
   kDiscard,  ///< nowhere: its message was larger than posted
   kParked,   ///< not now
   kFailed,   ///< the comm has failed
@@ -52,6 +53,11 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   /// kParked: `asker` has been parked and will be kicked.
   Landing begin_chunk(RecvSocket& asker, const ChunkHeader& header, std::vector<iovec>& destination) TCPX_EXCLUDES(mutex_);
   void end_chunk(const ChunkHeader& header, Landing landing) TCPX_EXCLUDES(mutex_);
+  /// Lists bytes of a chunk that lie in the DevicePool, of which data socket number `socket` holds `tokens` tokens until
+  /// RecvSocket::let_go is called. False: nothing was listed, since the list would be too long. All bytes of the message belong
+  /// into its pages from now on.
+  Result<bool> list(const ChunkHeader& header, std::span<const Fragment> fragments, size_t socket, uint32_t tokens)
+      TCPX_EXCLUDES(mutex_);
   /// One socket has reached its end, though it may not be fully read. Complete receives stay complete.
   void socket_ended(const Status& why) TCPX_EXCLUDES(mutex_);
   /// The stream can no longer be trusted.
@@ -74,6 +80,10 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
     bool too_large = false;
     std::vector<bool> chunk_seen;
     std::vector<uint32_t> pages;
+    // With a DevicePool:
+    bool is_listed = false;        // its bytes lie where its list says, not in its pages
+    uint32_t fragments = 0;        // in the list
+    std::vector<uint32_t> tokens;  // that the sockets hold, by number
     bool is_complete() const { return missing_chunks == 0; }
   };
 
@@ -86,6 +96,9 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kRequests]; }
   bool begin_message(const ChunkHeader& header) TCPX_REQUIRES(mutex_);
   Status check_chunk(const ChunkHeader& header, const Message& target) const TCPX_REQUIRES(mutex_);
+  /// Copies what is listed of a message into its pages.
+  Status gather(std::span<const Fragment> listed, std::span<const uint32_t> pages) const;
+  void publish(uint64_t sequence) TCPX_REQUIRES(mutex_);
   void locate(const ChunkHeader& header, const Message& target, std::vector<iovec>& destination) TCPX_REQUIRES(mutex_);
   void fail_locked(const Status& why) TCPX_REQUIRES(mutex_);
   /// Fails the comm when the oldest receive can no longer complete because a socket was lost.
@@ -98,7 +111,8 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   void stop_data_sockets() override;
 
   const uint32_t most_chunk_bytes_;
-  const std::shared_ptr<PagePool> pool_;  // shared: the last comm of a GPU frees its pool
+  const std::shared_ptr<PagePool> pool_;                 // shared: the last comm of a GPU frees its pool
+  const std::shared_ptr<const DevicePool> device_pool_;  // pool_ is its; null: bytes come to host memory
   UnpackQueue queue_;
   Message messages_[kRequests] TCPX_GUARDED_BY(mutex_);
   uint64_t begun_ TCPX_GUARDED_BY(mutex_) = 0;

@@ -23,18 +23,43 @@ constexpr size_t kCostOfAChunk = 16384;
 // A chunk that is long enough for its reader to sleep long, and the most that the reader then sleeps through.
 constexpr uint32_t kLongChunk = 256 * 1024;
 constexpr uint32_t kLongSleep = 128 * 1024;
+// Of the pages of a DevicePool, what a socket may hold unread.
+constexpr uint64_t kShareOfASocket = 64, kLeastBuffer = 128 * 1024;
 
-// Destination for the payload of a refused message. Not itself a variable of the thread: those of a library that is loaded later, as
+// Destination for the payload of a refused message, and for what comes to host memory and not to a DevicePool. Not itself a variable of the thread: those of a library that is loaded later, as
 // NCCL loads the plugin, have little room beside one that a signal handler reads (base/guarded_copy.cc).
 std::span<std::byte> waste_bin() {
-  constexpr size_t kBytes = 65536;
+  constexpr size_t kBytes = 256 * 1024;
   thread_local const auto bin = std::make_unique<std::byte[]>(kBytes);
   return {bin.get(), kBytes};
 }
 
 }  // namespace
 
+RecvSocket::RecvSocket(UniqueFd data, SoftRecvComm& comm, size_t index, bool sleeps_long, std::unique_ptr<RecordCipher> cipher,
+                       bool headers_apart, const DevicePool* pool)
+    : SocketHandler(std::move(data)),
+      comm_(comm),
+      index_(index),
+      sleeps_long_(sleeps_long),
+      records_(cipher != nullptr ? std::make_unique<RecordReader>(fd(), std::move(cipher)) : nullptr),
+      headers_(headers_apart ? std::make_unique<HeaderQueue>() : nullptr),
+      pool_(pool) {
+  if (pool_ == nullptr) return;
+  device_.emplace(pool_->calls, fd(), pool_->bound);
+  // What is not read yet lies in the NIC's pages, too.
+  const auto most = static_cast<int>(std::max(pool_->bound.bytes / kShareOfASocket, kLeastBuffer));
+  ::setsockopt(fd(), SOL_SOCKET, SO_RCVBUF, &most, sizeof most);
+}
+
 IoHandler::Next RecvSocket::on_ready() {
+  const Next next = read_on();
+  // An idle socket keeps no pages that nobody reads.
+  if (const Status status = give_back_pages(); !status.is_ok()) comm_.fail(status);
+  return next;
+}
+
+IoHandler::Next RecvSocket::read_on() {
   for (moved_ = 0; moved_ < kReadPerTurn;) {
     Step step = Step::kStop;
     switch (stage_) {
@@ -218,6 +243,7 @@ void RecvSocket::place_ahead() {
 
 // Payload is missing, so nothing is left in ahead_.
 RecvSocket::Step RecvSocket::read_payload() {
+  if (device_) return read_device();
   size_t n;
   if (landing_ == Landing::kDiscard) {
     const std::span<std::byte> bin = waste_bin();
@@ -238,6 +264,70 @@ RecvSocket::Step RecvSocket::read_payload() {
   return Step::kGoOn;
 }
 
+RecvSocket::Step RecvSocket::read_device() {
+  const std::span<std::byte> room = waste_bin();
+  const auto come = device_->receive(room.first(std::min<size_t>(room.size(), payload_left_)),
+                                     uint64_t{header_.offset} + header_.bytes - payload_left_);
+  if (!come.is_ok()) {
+    end(come.status());
+  } else if (!come->has_value()) {
+    choose_wake_up();
+  } else if ((*come)->bytes == 0) {
+    end_of_stream();
+  } else if (const Status placed = place(**come); !placed.is_ok()) {
+    stage_ = Stage::kEnded;
+    comm_.fail(placed);
+  } else {
+    reads_.store(reads() + 1, std::memory_order_relaxed);  // no other thread writes it
+    moved_ += (*come)->bytes;
+    payload_left_ -= static_cast<uint32_t>((*come)->bytes);
+    if (payload_left_ == 0) finish_chunk();
+    return Step::kGoOn;
+  }
+  return Step::kStop;
+}
+
+Status RecvSocket::place(const devmem::DevmemRead& read) {
+  if (landing_ == Landing::kDiscard) return device_->copied(read.fragments.size());
+  std::byte* const base = pool_->pages->device_base();
+  std::vector<Fragment> listed;
+  const auto copy_all = [&](const std::vector<Fragment>& fragments, const std::byte* from, bool lists) -> Status {
+    size_t piece = 0;
+    uint64_t skipped = header_.offset;  // bytes of the message before destination_[piece]
+    for (const Fragment& fragment : fragments) {
+      for (uint32_t done = 0, bytes = 0; done < fragment.len; done += bytes) {
+        const uint64_t offset = fragment.dst_off + done;
+        while (offset - skipped >= destination_[piece].iov_len) skipped += destination_[piece++].iov_len;
+        std::byte* const into = static_cast<std::byte*>(destination_[piece].iov_base) + (offset - skipped);
+        bytes = static_cast<uint32_t>(std::min<uint64_t>(fragment.len - done, destination_[piece].iov_len - (offset - skipped)));
+        if (lists) bytes = std::min(bytes, kPageBytes);
+        TCPX_RETURN_IF_ERROR(pool_->copies->copy(into, from + fragment.src_off + done, bytes));
+        if (lists) listed.push_back({static_cast<uint32_t>(into - base), bytes, offset});
+      }
+    }
+    return Status::ok();
+  };
+  const auto room = waste_bin();
+  TCPX_RETURN_IF_ERROR(copy_all(read.linear, room.data(), landing_ == Landing::kPool));
+  if (landing_ == Landing::kPool) {
+    for (const Fragment& fragment : read.fragments) {
+      for (uint32_t done = 0; done < fragment.len; done += kPageBytes)
+        listed.push_back({fragment.src_off + done, std::min(kPageBytes, fragment.len - done), fragment.dst_off + done});
+    }
+    TCPX_ASSIGN_OR_RETURN(const bool stays, comm_.list(header_, listed, index_, static_cast<uint32_t>(read.fragments.size())));
+    if (stays) return Status::ok();
+  }
+  TCPX_RETURN_IF_ERROR(copy_all(read.fragments, base, false));
+  return device_->copied(read.fragments.size());
+}
+
+Status RecvSocket::give_back_pages() {
+  if (!device_) return Status::ok();
+  if (const uint32_t count = let_go_.exchange(0, std::memory_order_relaxed); count > 0)
+    TCPX_RETURN_IF_ERROR(device_->consumed(count));
+  return device_->flush();
+}
+
 void RecvSocket::advance(size_t bytes) {
   payload_left_ -= static_cast<uint32_t>(bytes);
   if (landing_ != Landing::kMemory || payload_left_ == 0) return;
@@ -247,6 +337,8 @@ void RecvSocket::advance(size_t bytes) {
 }
 
 void RecvSocket::finish_chunk() {
+  // A sender from device memory waits until its bytes are acknowledged.
+  if (headers_ != nullptr) acknowledge_now(fd());
   comm_.end_chunk(header_, landing_);
   moved_ += kCostOfAChunk;
   stage_ = Stage::kHeader;

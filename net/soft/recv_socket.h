@@ -9,6 +9,10 @@
 // Where headers come apart (net/soft/header_socket.h) they are taken from a queue, and the socket is read no further than the payload of
 // the one that was taken: bytes without a header stay in the kernel, which bounds them.
 //
+// Where a NIC puts the payload into a DevicePool, a read tells where it is. It is copied only where it cannot stay: it has come in host
+// memory, or its message is for host memory or in too many places. The socket holds a token of each fragment until its message is
+// consumed, or it has been copied.
+//
 // With a cipher the bytes are the content of records (secure/record_reader.h). What the reader has of a record that is not whole is no
 // longer in the socket, and is not waited for there.
 #pragma once
@@ -17,10 +21,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "net/devmem/receiver.h"
 #include "net/soft/header_queue.h"
 #include "net/soft/recv_comm.h"
 #include "secure/record_reader.h"
@@ -30,14 +36,16 @@ namespace tcpx::soft {
 class RecvSocket final : public SocketHandler {
  public:
   /// @param cipher null: in clear
-  RecvSocket(UniqueFd fd, SoftRecvComm& comm, bool sleeps_long, std::unique_ptr<RecordCipher> cipher, bool headers_apart)
-      : SocketHandler(std::move(fd)),
-        comm_(comm),
-        sleeps_long_(sleeps_long),
-        records_(cipher != nullptr ? std::make_unique<RecordReader>(this->fd(), std::move(cipher)) : nullptr),
-        headers_(headers_apart ? std::make_unique<HeaderQueue>() : nullptr) {}
+  /// @param pool of its payload; null: that comes to host memory. With one, headers are apart
+  RecvSocket(UniqueFd fd, SoftRecvComm& comm, size_t index, bool sleeps_long, std::unique_ptr<RecordCipher> cipher,
+             bool headers_apart, const DevicePool* pool);
   ~RecvSocket() override { stop(); }
 
+  /// Any thread: nobody reads the `tokens` oldest fragments any longer.
+  void let_go(uint32_t tokens) {
+    let_go_.fetch_add(tokens, std::memory_order_relaxed);
+    kick();
+  }
   /// Called by the comm, under its lock: a chunk of message `sequence` waits here until kicked.
   void park(uint64_t sequence) { parked_.store(sequence); }
   void unpark() { parked_.store(kNotParked); }
@@ -70,10 +78,17 @@ class RecvSocket final : public SocketHandler {
 
   enum class Stage { kHeader, kLanding, kPayload, kEnded };
   enum class Step { kGoOn, kStop };
+  Next read_on();
   Step read_header();
   Step take_header();
   Step find_landing();
   Step read_payload();
+  /// The same from the DevicePool.
+  Step read_device();
+  /// Puts the bytes of a read where they belong.
+  Status place(const devmem::DevmemRead& read);
+  /// Gives the pages back that nobody reads any longer.
+  Status give_back_pages();
   /// Reads once into `pieces`. @return bytes read, 0 when the socket is empty for now or has ended (stage_ tells).
   size_t read_some(std::span<iovec> pieces);
   /// The same with a cipher.
@@ -91,6 +106,7 @@ class RecvSocket final : public SocketHandler {
   void finish_chunk();
 
   SoftRecvComm& comm_;
+  const size_t index_;
   const bool sleeps_long_;
   const std::unique_ptr<RecordReader> records_;  // null: in clear
   const std::unique_ptr<HeaderQueue> headers_;   // null: they are in front of the payload
@@ -104,6 +120,9 @@ class RecvSocket final : public SocketHandler {
   size_t piece_ = 0;
   uint32_t payload_left_ = 0;
   size_t moved_ = 0;  // bytes read in this turn
+  const DevicePool* const pool_;  // null: its payload comes to host memory
+  std::optional<devmem::DevmemReceiver> device_;
+  std::atomic<uint32_t> let_go_{0};
   std::atomic<uint64_t> parked_{kNotParked};
   std::atomic<bool> ended_{false};
   std::atomic<uint64_t> reads_{0};

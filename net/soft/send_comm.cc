@@ -20,6 +20,7 @@ SoftSendComm::SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool
     : SoftComm(ObjectKind::kSendComm, memory, device, std::move(io), sockets),
       chunking_{.most_bytes = sockets.chunk_bytes, .sockets = static_cast<uint32_t>(sockets.data.size())},
       headers_apart_(sockets.headers_apart),
+      device_sources_(std::move(sockets.device_sources)),
       staging_(std::move(staging)),
       coming_((uint32_t{1} << sockets.data.size()) - 1) {
   control_ = std::make_unique<ControlSocket>(std::move(sockets.control), *this);
@@ -30,8 +31,12 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
   std::unique_ptr<SoftSendComm> comm(new SoftSendComm(memory, device, std::move(io), std::move(staging), sockets));
   for (UniqueFd& fd : sockets.data) {
     const size_t index = comm->sockets_.size();
+    std::optional<devmem::DevmemSender> from_device;
+    if (comm->device_sources_ != nullptr) {
+      TCPX_ASSIGN_OR_RETURN(from_device, devmem::DevmemSender::create(comm->device_sources_->calls(), fd.get()));
+    }
     comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, *comm->staging_, index, sockets.spare_copies,
-                                                          take_cipher(sockets, index)));
+                                                          take_cipher(sockets, index), std::move(from_device)));
   }
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
     TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
@@ -53,7 +58,13 @@ void SoftSendComm::stop_data_sockets() {
   // Their copies are waited for here, without the lock.
 }
 
-Status SoftSendComm::prepare_region(const SoftRegion& region) {
+Status SoftSendComm::prepare_region(SoftRegion& region) {
+  if (device_sources_ != nullptr) {
+    if (auto source = device_sources_->bind(whole_pages(region.data, region.bytes)); source.is_ok()) {
+      region.source = *std::move(source);
+      return Status::ok();
+    }
+  }
   return region.host_readable ? Status::ok() : staging_->prepare();
 }
 
@@ -73,7 +84,7 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
     if (!failed()) {
       TCPX_RETURN_IF_ERROR(check_send(data, bytes, region));
       // With no idle socket the message has to wait anyway.
-      copy_now = !region->host_readable && bytes > 0 && idle_ != 0;
+      copy_now = !region->host_readable && region->source == nullptr && bytes > 0 && idle_ != 0;
     }
   }
   StagingPool::Slot first_piece;
@@ -212,7 +223,8 @@ bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   }
   Message& next = message(claimed_);
   const uint32_t bytes = std::min(next.cut, next.size - next.next_offset);
-  const bool left_for_others = next.region->host_readable || unclaimed_ <= static_cast<uint32_t>(std::popcount(coming_));
+  const bool is_copied = !next.region->host_readable && next.region->source == nullptr;
+  const bool left_for_others = !is_copied || unclaimed_ <= static_cast<uint32_t>(std::popcount(coming_));
   if (ahead && bytes > kSmallChunkBytes && left_for_others) return false;
   chunk.header = {.sequence = claimed_,
                   .total = next.size,
@@ -230,6 +242,7 @@ bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   --unclaimed_;
   chunk.data = next.data + next.next_offset;
   chunk.host_readable = next.region->host_readable;
+  chunk.source = next.region->source.get();
   chunk.list = next.region->list.get();
   chunk.first_piece = std::move(next.first_piece);
   next.next_offset += bytes;

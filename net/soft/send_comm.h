@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "net/soft/comm.h"
@@ -34,7 +35,8 @@ struct OutgoingChunk {
   bool header_is_sent = false;
   const std::byte* data = nullptr;
   bool host_readable = true;
-  const RangeList* list = nullptr;  ///< SoftRegion::list
+  const BoundSource* source = nullptr;  ///< SoftRegion::source
+  const RangeList* list = nullptr;      ///< SoftRegion::list
   /// Holds, or will hold, the first bytes of the chunk, at most kFirstPieceBytes of them. Often none.
   StagingPool::Slot first_piece;
 };
@@ -77,7 +79,7 @@ class SoftSendComm final : public SoftComm {
                ConnectedSockets& sockets);
   bool region_in_use(const SoftRegion* region) const override TCPX_REQUIRES(mutex_);
   bool has_requests() const override TCPX_REQUIRES(mutex_) { return reported_ != posted_; }
-  Status prepare_region(const SoftRegion& region) override;
+  Status prepare_region(SoftRegion& region) override;
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kRequests]; }
   Status check_send(const void* data, uint32_t bytes, const SoftRegion* region) const TCPX_REQUIRES(mutex_);
   /// Starts copying the first piece of a message, on the caller's thread. Returns no slot when the I/O thread is to do it.
@@ -97,6 +99,7 @@ class SoftSendComm final : public SoftComm {
 
   const Chunking chunking_;
   const bool headers_apart_;
+  const std::shared_ptr<DeviceSources> device_sources_;  // null: nothing is sent from device memory
   const std::shared_ptr<StagingPool> staging_;  // shared: the last sending comm of a GPU frees its pool
   Message messages_[kRequests] TCPX_GUARDED_BY(mutex_);
   uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;    // first message with untaken chunks

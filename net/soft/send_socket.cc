@@ -30,11 +30,14 @@ void SendSocket::close() {
   for (Piece& piece : pieces_) let_go_of_slot(piece);
   chunk_.first_piece.reset();
   staging_.forget(*this);
+  // The kernel would send what is in the memory by then.
+  if (device_ && !device_->are_over(device_->sends())) reset_connection(take_fd());
   if (!lent_.empty()) staging_.depart(take_fd(), std::move(sends_), std::exchange(lent_, {}));
 }
 
 void SendSocket::on_hang_up() {
   collect_lent();
+  if (const Status status = collect_acknowledged(); !status.is_ok()) comm_.fail(status);
   check_peer();
 }
 
@@ -85,10 +88,11 @@ void SendSocket::append_piece() {
     next.header_bytes = kChunkHeaderBytes;
   }
   next.source = chunk_.data + cut_;
+  next.bound = chunk_.source;
   next.list = chunk_.list;
   next.bytes = chunk_.header.bytes - cut_;
   next.state = State::kReady;
-  if (!chunk_.host_readable && next.bytes > 0) {
+  if (!chunk_.host_readable && next.bound == nullptr && next.bytes > 0) {
     // Short ones first, so that the socket has something to write soon.
     piece_bytes_ = count_ == 0 || chunk_.first_piece ? kFirstPieceBytes : std::min(2 * piece_bytes_, StagingPool::kSlotBytes);
     next.bytes = std::min(next.bytes, piece_bytes_);
@@ -137,6 +141,7 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
   // A full socket waiting in line for a slot would only pass it on.
   if (full_ && piece(0).state == State::kUncopied && !has_room()) return Step::kFull;
   start_copies();
+  if (piece(0).bound != nullptr) return write_bound(written);
   parts_.clear();
   int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
   bool without_copy = false;
@@ -145,7 +150,7 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
   for (uint32_t i = 0; i < count_ && parts_.size() + 2 <= IOV_MAX; ++i) {
     Piece& next = piece(i);
     if (Status status = see_copied(next); !status.is_ok()) return fail(status);
-    if (next.state != State::kReady) break;
+    if (next.state != State::kReady || next.bound != nullptr) break;
     if (next.header_bytes > skip) parts_.push_back({next.header.data() + skip, next.header_bytes - skip});
     skip -= std::min(skip, next.header_bytes);
     if (goes_without_copy(next, skip)) {
@@ -180,6 +185,30 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
   written += static_cast<size_t>(n);
   retire(static_cast<size_t>(n));
   return Step::kWrote;
+}
+
+SendSocket::Step SendSocket::write_bound(size_t& written) {
+  const Piece& next = piece(0);
+  const auto off = static_cast<uint64_t>(next.source - next.bound->begin);
+  const auto sent = device_->try_send(next.bound->dmabuf, off + written_, next.bytes - written_);
+  if (!sent.is_ok()) return fail(sent.status());
+  if (*sent == 0) {
+    // Perhaps the kernel could not note more sends, and has read of the end of all of them just now.
+    full_ = !device_->are_over(device_->sends()) || !has_room();
+    return full_ ? Step::kFull : Step::kCopying;
+  }
+  full_ = false;
+  written += *sent;
+  retire(*sent);
+  return Step::kWrote;
+}
+
+Status SendSocket::collect_acknowledged() {
+  if (!device_ || unacknowledged_.empty()) return Status::ok();
+  TCPX_RETURN_IF_ERROR(device_->read_completions());
+  for (; !unacknowledged_.empty() && device_->are_over(unacknowledged_.front().sends); unacknowledged_.pop_front())
+    comm_.chunk_sent(unacknowledged_.front().sequence);
+  return Status::ok();
 }
 
 bool SendSocket::goes_without_copy(Piece& piece, uint32_t done) {
@@ -236,7 +265,11 @@ void SendSocket::retire(size_t written) {
     written -= done.size();
     queued_bytes_ -= done.size();
     let_go_of_slot(done);
-    if (done.ends_chunk) comm_.chunk_sent(done.sequence);
+    if (done.bound != nullptr) {
+      unacknowledged_.push_back({done.sequence, device_->sends()});
+    } else if (done.ends_chunk) {
+      comm_.chunk_sent(done.sequence);
+    }
     first_ = (first_ + 1) % kPieces;
   }
   written_ = static_cast<uint32_t>(written);

@@ -7,11 +7,15 @@
 // Towards a NIC the kernel sends from the slots without a copy (base/zero_copy.h), each piece by a call of its own. A piece is
 // done as ever when the kernel has its last byte; its slot is kept in `lent_` until the kernel has done with it.
 //
+// Of memory that is bound to the NIC (net/soft/device_sources.h) a piece is the whole chunk, too, and the NIC reads it: until the peer has
+// acknowledged all of it the chunk is not sent.
+//
 // With a cipher the bytes are written as records (secure/record_writer.h), and count as written when the kernel has their records.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +23,7 @@
 #include <vector>
 
 #include "base/zero_copy.h"
+#include "net/devmem/sender.h"
 #include "net/soft/send_comm.h"
 #include "secure/record_writer.h"
 
@@ -27,14 +32,16 @@ namespace tcpx::soft {
 class SendSocket final : public SocketHandler, private StagingPool::Client {
  public:
   /// @param cipher null: in clear
+  /// @param device over `fd`; none: it does not send from device memory
   SendSocket(UniqueFd fd, SoftSendComm& comm, StagingPool& staging, size_t index, bool spare_copies,
-             std::unique_ptr<RecordCipher> cipher)
+             std::unique_ptr<RecordCipher> cipher, std::optional<devmem::DevmemSender> device)
       : SocketHandler(std::move(fd)),
         comm_(comm),
         staging_(staging),
         index_(index),
         records_(cipher != nullptr ? std::make_unique<RecordWriter>(this->fd(), std::move(cipher)) : nullptr),
-        zero_copy_(spare_copies && records_ == nullptr && allow_zero_copy(this->fd())) {}
+        device_(std::move(device)),
+        zero_copy_(spare_copies && records_ == nullptr && !device_ && allow_zero_copy(this->fd())) {}
   ~SendSocket() override { close(); }
 
   Next on_ready() override;
@@ -51,6 +58,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
     uint32_t header_bytes = 0;  // 0: not the first of its chunk, or its header is sent
     uint32_t bytes = 0;         // of payload
     const std::byte* source = nullptr;
+    const BoundSource* bound = nullptr;  // SoftRegion::source
     const RangeList* list = nullptr;  // SoftRegion::list
     StagingPool::Slot slot;           // none: `source` itself is written, once kReady
     State state = State::kReady;
@@ -73,6 +81,10 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   /// True when the payload from `done` on may be sent without a copy.
   bool goes_without_copy(Piece& piece, uint32_t done);
   ssize_t send_parts(int flags);
+  /// Writes of the first piece, which is bound to the NIC.
+  Step write_bound(size_t& written);
+  /// Tells the comm of the chunks that the NIC has done with.
+  Status collect_acknowledged();
   /// The same with a cipher.
   Step write_records(std::span<const iovec> parts, size_t& written);
   void retire(size_t written);
@@ -118,6 +130,12 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   std::vector<iovec> parts_;   // reused
 
   const std::unique_ptr<RecordWriter> records_;  // null: in clear
+  std::optional<devmem::DevmemSender> device_;
+  struct Unacknowledged {
+    uint64_t sequence;
+    uint64_t sends;  // DevmemSender::are_over
+  };
+  std::deque<Unacknowledged> unacknowledged_;  // chunks that are written
   bool zero_copy_;
   ZeroCopySends sends_;
   std::vector<StagingPool::LentSlot> lent_;  // of pieces that are written, the earliest send first

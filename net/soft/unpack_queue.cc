@@ -24,17 +24,11 @@ void UnpackQueue::open_slot(uint64_t sequence, abi::TcpxRequest& request) {
   request.unpack_slot = {.active = true, .idx = index, .mem = meta().mem[index], .cnt = &count, .cnt_cache = 0, .recycling = {}};
 }
 
-void UnpackQueue::publish(uint64_t sequence, std::span<const uint32_t> pages, uint32_t message_bytes, abi::TcpxRequest& request) {
-  const uint64_t index = sequence % kQueueDepth;
-  Fragment* list = meta().mem[index];
-  uint32_t offset = 0;
-  for (size_t i = 0; i < pages.size(); ++i, offset += kPageBytes) {
-    list[i] = {.src_off = pages[i] * kPageBytes, .len = std::min(kPageBytes, message_bytes - offset), .dst_off = offset};
-  }
-  request.unpack_slot.cnt_cache = pages.size();
+void UnpackQueue::publish(uint64_t sequence, size_t count, abi::TcpxRequest& request) {
+  request.unpack_slot.cnt_cache = count;
   // Pairs with the acquiring load of cnt by the poller of the queue: NCCL's kernel, after the proxy's tail tells it. The whole
   // list is visible before the count is.
-  std::atomic_ref(meta().cnt[index]).store(pages.size(), std::memory_order_release);
+  std::atomic_ref(meta().cnt[sequence % kQueueDepth]).store(count, std::memory_order_release);
 }
 
 abi::NetDeviceHandle UnpackQueue::device_handle() const {

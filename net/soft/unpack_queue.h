@@ -19,8 +19,12 @@ class UnpackQueue {
   /// Opens the slot for the message `sequence`: writes the location of its list into the request, and clears the count of an
   /// earlier message.
   void open_slot(uint64_t sequence, abi::TcpxRequest& request);
-  /// Publishes the list of a message: page i of the message lies in pool page `pages[i]`. The payload must be in place already.
-  void publish(uint64_t sequence, std::span<const uint32_t> pages, uint32_t message_bytes, abi::TcpxRequest& request);
+  /// The list of the message `sequence`, to be written between open_slot and publish.
+  std::span<Fragment, kMaxFragments> list(uint64_t sequence) {
+    return std::span<Fragment, kMaxFragments>(meta().mem[sequence % kQueueDepth]);
+  }
+  /// Publishes the first `count` fragments of the list. The payload must be in place already.
+  void publish(uint64_t sequence, size_t count, abi::TcpxRequest& request);
 
   abi::NetDeviceHandle device_handle() const;
 

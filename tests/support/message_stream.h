@@ -144,10 +144,11 @@ class RecvStream {
     if (region_->type == MemoryType::kHost) {
       return std::memcmp(place(finished_), sent.data(), bytes) == 0 ? Status::ok() : damaged("not these");
     }
-    const auto* list = static_cast<const Fragment*>(request.unpack_slot.mem);
+    const auto* first = static_cast<const Fragment*>(request.unpack_slot.mem);
+    std::vector<Fragment> list(first, first + *request.unpack_slot.cnt);
+    std::sort(list.begin(), list.end(), [](const Fragment& a, const Fragment& b) { return a.dst_off < b.dst_off; });
     size_t listed = 0;
-    for (uint64_t i = 0; i < *request.unpack_slot.cnt; ++i) {
-      const Fragment& fragment = list[i];
+    for (const Fragment& fragment : list) {
       if (fragment.dst_off != listed || fragment.len > bytes - listed) return damaged("a list that does not tile it");
       if (std::memcmp(pool_->host_base() + fragment.src_off, sent.data() + listed, fragment.len) != 0)
         return damaged("not these");
