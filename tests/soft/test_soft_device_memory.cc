@@ -151,6 +151,20 @@ TEST_F(DeviceReceiver, BytesThatGoToHostMemoryHoldNoPages) {
   EXPECT_GT(nic_->fragments(), 64u) << "pages were used again";
 }
 
+TEST_F(DeviceReceiver, CopiedBytesGiveNoOtherMessagesPagesBack) {
+  start();
+  const auto* first = post(50'000, device_);
+  const auto* second = post(50'000, host_);
+  send(50'000);
+  send(50'000);
+  ASSERT_TRUE(is_done(*receives_, first));
+  ASSERT_TRUE(is_done(*receives_, second));
+  EXPECT_TRUE(std::equal(source_.begin(), source_.begin() + 50'000, listed(*first, 50'000).begin()));
+  EXPECT_GT(nic_->tokens_out(), 0u);
+  ASSERT_OK(receives_->consumed(first));
+  EXPECT_TRUE(all_are_back(*nic_));
+}
+
 TEST_F(DeviceReceiver, AMessageThatIsTooLargeIsDiscardedWithItsPages) {
   start();
   const auto* small = post(100, device_);
