@@ -2,6 +2,9 @@
 //
 //   devmem_transfer receive INTERFACE QUEUE ADDRESS PORT MIB
 //   devmem_transfer send INTERFACE ADDRESS PORT MIB
+//   devmem_transfer rule INTERFACE QUEUE ADDRESS PORT       as an administrator adds one, for IPv4
+//   devmem_transfer remove INTERFACE LOCATION
+//   devmem_transfer rules INTERFACE                         prints rules and RSS table
 //
 // The dma-bufs are host memory (/dev/udmabuf), so every byte can be compared with the pattern. Prints what has come how; exit
 // code 1 when something went wrong or nothing came into device memory.
@@ -25,14 +28,18 @@
 #include "net/devmem/netdev.h"
 #include "net/devmem/receiver.h"
 #include "net/devmem/sender.h"
+#include "net/devmem/steering.h"
 
 namespace tcpx {
 namespace {
 
 using devmem::DevmemReceiver;
 using devmem::DevmemSender;
+using devmem::EthtoolCalls;
+using devmem::FlowTable;
 using devmem::Netdev;
 using devmem::SocketCalls;
+using devmem::Steering;
 
 constexpr size_t kMiB = 1 << 20;
 constexpr size_t kPoolBytes = 8 * kMiB;  // less than what is moved: pages have to be used again
@@ -108,6 +115,10 @@ Status receive(const std::string& interface, uint32_t queue, const SocketAddress
   TCPX_ASSIGN_OR_RETURN(const Dmabuf pool, Dmabuf::create(kPoolBytes));
   TCPX_ASSIGN_OR_RETURN(const Dmabuf target, Dmabuf::create(bytes));
   TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
+  TCPX_ASSIGN_OR_RETURN(Steering steering, Steering::open(EthtoolCalls::real(), interface));
+  const auto apart = steering.take_out_of_rss(queue);
+  // Without an RSS table no other packets are spread to the queue.
+  if (!apart.is_ok() && apart.status().code() != Code::kUnsupported) return apart.status();
   TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
   TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&queue, 1), pool.fd()));
   TCPX_ASSIGN_OR_RETURN(const auto queues, netdev.receive_queues(index));
@@ -119,6 +130,8 @@ Status receive(const std::string& interface, uint32_t queue, const SocketAddress
   const Status twice = other.bind_receive(index, std::span(&queue, 1), pool.fd()).status();
   if (twice.code() != Code::kExhausted) return Status(Code::kMismatch, "bind a queue twice", twice.to_string());
 
+  TCPX_ASSIGN_OR_RETURN(const auto rule, steering.lead(address, queue));
+  std::printf("the rule is %s\n", rule.is_ours() ? "ours" : "an administrator's");
   TCPX_ASSIGN_OR_RETURN(const UniqueFd listener, listen_tcp(address, 1));
   TCPX_RETURN_IF_ERROR(wait_for(listener.get(), POLLIN, kEnd));
   const UniqueFd fd = accept_tcp(listener.get());
@@ -161,10 +174,40 @@ Result<SocketAddress> address_of(const char* host, const char* port) {
   return addresses.front();
 }
 
+Status add_rule(const FlowTable& table, uint32_t queue, const SocketAddress& address) {
+  ethtool_rx_flow_spec rule{};
+  rule.flow_type = TCP_V4_FLOW;
+  rule.ring_cookie = queue;
+  rule.h_u.tcp_ip4_spec.ip4dst = reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr;
+  rule.m_u.tcp_ip4_spec.ip4dst = ~uint32_t{0};
+  rule.h_u.tcp_ip4_spec.pdst = htons(address.port());
+  rule.m_u.tcp_ip4_spec.pdst = 0xffff;
+  return table.insert(rule).status();
+}
+
+Status print_rules(const FlowTable& table) {
+  TCPX_ASSIGN_OR_RETURN(const auto rules, table.rules());
+  TCPX_ASSIGN_OR_RETURN(const auto rss, table.rss());
+  std::printf("%zu rules:", rules.size());
+  for (const auto& rule : rules) std::printf(" %u to queue %u", rule.spec.location, static_cast<unsigned>(rule.spec.ring_cookie));
+  std::printf("; RSS:");
+  for (const uint32_t queue : rss) std::printf(" %u", queue);
+  std::printf("\n");
+  return Status::ok();
+}
+
 Status run(std::span<char*> words) {
+  const std::string command = words[0];
+  const FlowTable table(EthtoolCalls::real(), words[1]);
+  if (command == "rules") return print_rules(table);
+  if (command == "remove") return table.remove(static_cast<uint32_t>(std::atoi(words[2])));
+  if (command == "rule") {
+    TCPX_ASSIGN_OR_RETURN(const SocketAddress target, address_of(words[3], words[4]));
+    return add_rule(table, static_cast<uint32_t>(std::atoi(words[2])), target);
+  }
   const size_t bytes = std::strtoull(words.back(), nullptr, 10) * kMiB;
   TCPX_ASSIGN_OR_RETURN(const SocketAddress address, address_of(words[words.size() - 3], words[words.size() - 2]));
-  if (words.size() == 6) return receive(words[1], static_cast<uint32_t>(std::atoi(words[2])), address, bytes);
+  if (command == "receive") return receive(words[1], static_cast<uint32_t>(std::atoi(words[2])), address, bytes);
   return send(words[1], address, bytes);
 }
 
@@ -172,13 +215,18 @@ Status run(std::span<char*> words) {
 }  // namespace tcpx
 
 int main(int argc, char** argv) {
-  const bool receives = argc == 7 && std::string(argv[1]) == "receive";
-  if (!receives && !(argc == 6 && std::string(argv[1]) == "send")) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (!(argc == 7 && command == "receive") && !(argc == 6 && (command == "send" || command == "rule")) &&
+      !(argc == 4 && command == "remove") && !(argc == 3 && command == "rules")) {
     std::fprintf(stderr,
                  "usage: devmem_transfer receive INTERFACE QUEUE ADDRESS PORT MIB\n"
-                 "       devmem_transfer send INTERFACE ADDRESS PORT MIB\n");
+                 "       devmem_transfer send INTERFACE ADDRESS PORT MIB\n"
+                 "       devmem_transfer rule INTERFACE QUEUE ADDRESS PORT\n"
+                 "       devmem_transfer remove INTERFACE LOCATION\n"
+                 "       devmem_transfer rules INTERFACE\n");
     return 2;
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const tcpx::Status status = tcpx::run({argv + 1, argv + argc});
   if (!status.is_ok()) std::printf("%s: %s\n", argv[1], status.to_string().c_str());
   return status.is_ok() ? 0 : 1;

@@ -6,6 +6,7 @@ export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
+mkdir -p /run
 failed=0
 failure() { echo "FAILED: $*" && failed=1; }
 # far COMMAND...: on the other host, which is a network namespace.
@@ -17,19 +18,30 @@ other=$!
 until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.1; done
 ip link set wire1 netns $other
 ip link set lo up
+for conf in /proc/sys/net/ipv6/conf/default/accept_dad /proc/sys/net/ipv6/conf/wire0/accept_dad; do echo 0 >$conf; done
 ip link set wire0 mtu 9000 up
+ip addr add fd09::1/64 dev wire0
 ip addr add 10.9.0.1/24 dev wire0
+far sh -c 'echo 0 >/proc/sys/net/ipv6/conf/wire1/accept_dad'
 far ip link set wire1 mtu 9000 up
+far ip addr add fd09::2/64 dev wire1
 far ip addr add 10.9.0.2/24 dev wire1
 echo "up after $(cut -d' ' -f1 /proc/uptime) s with Linux $(uname -r)"
 
+address=10.9.0.1
+port=5201
+# steered RULES [TABLE]: rules and RSS table are these, the latter by default that of the driver.
+steered() {
+  /devmem_transfer rules wire0 >/rules
+  [ "$(cat /rules)" = "$1; RSS: ${2:-0 1 0 1 0 1 0 1}" ] || failure "rules: $(cat /rules), and should be: $*"
+}
 # transfer NAME PATTERN [FAULT VALUE]: what the receiver says has PATTERN.
 transfer() {
   echo "== $1"
   if [ -n "$3" ]; then echo "$4" >"/sys/module/wire_nic/parameters/$3"; fi
-  /devmem_transfer receive wire0 1 10.9.0.1 5201 32 >/received &
+  /devmem_transfer receive wire0 1 $address $port 32 >/received &
   receiver=$!
-  far /devmem_transfer send wire1 10.9.0.1 5201 32 || failure "$1: the sender"
+  far /devmem_transfer send wire1 $address $port 32 || failure "$1: the sender"
   wait $receiver || failure "$1: the receiver"
   cat /received
   grep -q "$2" /received || failure "$1: no '$2'"
@@ -39,6 +51,40 @@ transfer "every byte in device memory" "33554432 bytes, .* 0 linear bytes"
 transfer "100 bytes of each packet beside its headers" "bytes, [1-9][0-9]* linear bytes" linear_bytes 100
 transfer "every 7th packet in host memory" "bytes, [1-9][0-9]* linear bytes" whole_every 7
 transfer "every 50th packet lost" "33554432 bytes, .* 0 linear bytes" lose_every 50
+steered "0 rules:"
+
+address=fd09::1
+transfer "over IPv6" "33554432 bytes, .* 0 linear bytes"
+steered "0 rules:"
+address=10.9.0.1
+
+# killed PORT: a receiver that waits at a port is killed.
+killed() {
+  /devmem_transfer receive wire0 1 $address $1 1 >/received &
+  receiver=$!
+  for _ in $(seq 300); do
+    grep -q "the rule is ours" /received && break
+    sleep 0.1
+  done
+  kill -9 $receiver
+  wait $receiver
+  steered "1 rules: 0 to queue 1" "0 0 0 0 0 0 0 0"
+}
+killed 5201
+transfer "after a killed receiver" "33554432 bytes, .* 0 linear bytes"
+steered "0 rules:"
+killed 5202
+transfer "after one that was killed at another port" "33554432 bytes, .* 0 linear bytes"
+steered "0 rules:"
+
+/devmem_transfer rule wire0 1 10.9.0.1 5201 || failure "an administrator adds a rule"
+transfer "through an administrator's rule" "33554432 bytes, .* 0 linear bytes"
+grep -q "the rule is an administrator's" /received || failure "another rule was added"
+steered "1 rules: 0 to queue 1"
+answer=$(/devmem_transfer receive wire0 0 10.9.0.1 5201 1) && failure "a rule leads elsewhere"
+echo "$answer" | grep -q "TCPX_E_MISMATCH.*ethtool -N wire0 delete 0" || failure "no word of the rule that leads elsewhere"
+/devmem_transfer remove wire0 0
+steered "0 rules:"
 # refusal INTERFACE QUEUE WORDS
 refusal() {
   echo "== queue $2 of $1 is refused"

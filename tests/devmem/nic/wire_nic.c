@@ -3,8 +3,8 @@
  * Two network interfaces, wire0 and wire1, with a wire between them, for tests of device-memory TCP in a virtual machine.
  *
  * A driver may take dma-bufs as receive memory when it can restart single queues, splits headers from payload, and never looks at
- * payload itself. This one does all of it, with a memcpy where hardware has DMA. Each end has two receive queues. TCP to the port
- * `steered_port` comes by queue 1, all else by queue 0, as if a steering rule said so.
+ * payload itself. This one does all of it, with a memcpy where hardware has DMA. Each end has two receive queues, ntuple rules for
+ * TCP to an address and port, and an RSS table for other TCP.
  *
  * A DMA address is taken for a physical one, which holds without an IOMMU, and payload must lie in memory that the processor can
  * read, as that of /dev/udmabuf does. For Linux 7.3: the operations on queues change from release to release.
@@ -13,6 +13,7 @@
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/module.h>
 #include <linux/platform_device.h>
 #include <linux/tcp.h>
@@ -21,11 +22,11 @@
 #include <net/page_pool/helpers.h>
 
 #define QUEUES 2
+#include "steering.h"
+
 #define LONGEST 60000 /* of a segment that crosses in one piece: its pages fit into one sk_buff */
 #define MOST_WAITING 512
 
-static ushort steered_port = 5201;
-module_param(steered_port, ushort, 0444);
 /* Faults, of packets with TCP payload; 0 is none. */
 static uint linear_bytes, whole_every, lose_every;
 module_param(linear_bytes, uint, 0644);
@@ -43,6 +44,7 @@ struct queue {
 };
 
 struct end {
+  struct steering steering; /* first: steering.h */
   struct net_device* dev;
   struct end* other;
   struct queue queue[QUEUES];
@@ -53,7 +55,9 @@ static struct net_device* ends[2];
 
 /* Bytes of all headers, 0 unless it is TCP. The stack has left the places of the headers in what it sends. */
 static unsigned int tcp_headers(const struct sk_buff* skb) {
-  if (skb->protocol != htons(ETH_P_IP) || !skb_transport_header_was_set(skb) || ip_hdr(skb)->protocol != IPPROTO_TCP) return 0;
+  if (!skb_transport_header_was_set(skb)) return 0;
+  if (skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6)) return 0;
+  if ((skb->protocol == htons(ETH_P_IP) ? ip_hdr(skb)->protocol : ipv6_hdr(skb)->nexthdr) != IPPROTO_TCP) return 0;
   return skb_transport_offset(skb) + tcp_hdrlen(skb);
 }
 
@@ -87,8 +91,7 @@ static void dma(void* to, const struct sk_buff* skb, unsigned int from, unsigned
 
 static netdev_tx_t transmit(struct sk_buff* skb, struct net_device* dev) {
   struct end* to = ((struct end*)netdev_priv(dev))->other;
-  bool steered = tcp_headers(skb) != 0 && tcp_hdr(skb)->dest == htons(steered_port);
-  struct queue* queue = &to->queue[steered];
+  struct queue* queue = &to->queue[tcp_headers(skb) != 0 ? steer(&to->steering, skb) : 0];
 
   if (!netif_running(to->dev) || skb_queue_len(&queue->wire) >= MOST_WAITING) {
     dev_kfree_skb_any(skb);
@@ -127,7 +130,7 @@ static struct sk_buff* land(struct end* end, struct queue* queue, const struct s
   /* As of a card that joins packets. */
   skb_shinfo(skb)->gso_size = skb_shinfo(sent)->gso_size;
   skb_shinfo(skb)->gso_segs = skb_shinfo(sent)->gso_segs;
-  skb_shinfo(skb)->gso_type = skb_shinfo(sent)->gso_type & (SKB_GSO_TCPV4 | SKB_GSO_TCP_ECN);
+  skb_shinfo(skb)->gso_type = skb_shinfo(sent)->gso_type & (SKB_GSO_TCPV4 | SKB_GSO_TCPV6 | SKB_GSO_TCP_ECN);
   skb->ip_summed = CHECKSUM_UNNECESSARY;
   skb->protocol = eth_type_trans(skb, end->dev);
   skb_record_rx_queue(skb, queue - end->queue);
@@ -294,12 +297,15 @@ static int __init wire_nic_init(void) {
     SET_NETDEV_DEV(dev, &bus->dev);
     eth_hw_addr_random(dev);
     dev->netdev_ops = &device_ops;
+    dev->ethtool_ops = &ethtool_ops;
     dev->queue_mgmt_ops = &queue_ops;
     dev->netmem_tx = NETMEM_TX_DMA; /* it may send from dma-bufs */
     dev->cfg->hds_config = ETHTOOL_TCP_DATA_SPLIT_ENABLED;
-    dev->hw_features = dev->features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_HIGHDMA | NETIF_F_TSO;
+    dev->hw_features = dev->features =
+        NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_HIGHDMA | NETIF_F_TSO | NETIF_F_TSO6 | NETIF_F_NTUPLE;
     dev->max_mtu = 9000;
     netif_set_tso_max_size(dev, LONGEST);
+    steer_by_default(&end->steering);
     for (q = 0; q < QUEUES; q++) {
       skb_queue_head_init(&end->queue[q].wire);
       netif_napi_add(dev, &end->queue[q].napi, poll);
