@@ -24,6 +24,10 @@ constexpr VariableInfo kTable[] = {
      "`/usr/local/tcpx/lib64/libnccl-net-tcpx.so`, then `/var/lib/tcpx/lib64/libnccl-net.so`, then the embedded plugin. A "
      "library "
      "that is named here, or that exists at one of the two places, and fails to load is an error."},
+    {Variable::kNetwork, "UCCL_TCPX_NETWORK", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|tcpx|devmem|soft",
+     "`tcpx`: GPUDirect-TCPX, or an error. `devmem`, `soft`: the software plugin, `devmem` with device-memory TCP of upstream Linux, `soft` "
+     "without. `auto`: GPUDirect-TCPX where it is installed, else the software plugin, with device-memory TCP if there is a GPU and header "
+     "split is on. A NIC that lacks something is used by plain TCP, and a line of the log says what. `UCCL_TCPX_PLUGIN_PATH` comes first."},
     {Variable::kDebug, "UCCL_TCPX_DEBUG", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "1 logs at debug level and makes the test programs print request metadata, the device handle, every descriptor and the "
      "bounce "
@@ -154,9 +158,6 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSoftZeroCopy, "UCCL_TCPX_SOFT_ZEROCOPY", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off|on",
      "Software plugin: whether the kernel sends a GPU's staging memory without a copy (MSG_ZEROCOPY) and wakes the receiver of a long "
      "chunk for 128 KiB at a time (SO_RCVLOWAT). `auto`: where bytes leave the host."},
-    {Variable::kSoftHeaders, "UCCL_TCPX_SOFT_HEADERS", VariableKind::kChoice, "", 0, 0, 0, "inline", "inline|apart",
-     "Software plugin: `apart` sends the headers of chunks on the control socket, for a NIC that puts data into device "
-     "memory. Alike at both ends; not with encryption."},
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
      "10000", "",
      "Software plugin: deadline of one attempt to connect, handshake included. It waits so long for a network or a free port."},

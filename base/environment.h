@@ -19,6 +19,7 @@ namespace tcpx {
 
 enum class Variable {
   kPluginPath,
+  kNetwork,
   kDebug,
   kLogLevel,
   kBootstrapPort,
@@ -52,7 +53,6 @@ enum class Variable {
   kSoftIoThreads,
   kSoftSpinUs,
   kSoftZeroCopy,
-  kSoftHeaders,
   kSoftConnectTimeoutMs,
   kSocketIfname,
   kSocketFamily,

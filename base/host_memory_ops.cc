@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/guarded_copy.h"
+#include "base/host_dmabuf.h"
 #include "base/mappings.h"
 #include "base/memory_ops.h"
 #include "base/socket_io.h"
@@ -38,7 +39,14 @@ class HostMemoryOps final : public MemoryOps {
   Status set_current_device(int device) override { return check_device(device); }
 
   Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override { return allocate(device, bytes); }
-  Result<MemoryBuffer> allocate_device(int device, size_t bytes) override { return allocate(device, bytes); }
+  Result<MemoryBuffer> allocate_device(int device, size_t bytes) override {
+    TCPX_RETURN_IF_ERROR(check_device(device));
+    return bytes > 0 && has_udmabuf() ? allocate_exportable(bytes) : allocate(device, bytes);
+  }
+  Result<UniqueFd> export_dmabuf(int device, const Pages& pages) override {
+    TCPX_RETURN_IF_ERROR(check_device(device));
+    return export_host_dmabuf(pages);
+  }
 
   bool host_readable(const void*) const override { return true; }
   bool is_device_memory(const void*) const override { return true; }
@@ -71,6 +79,10 @@ class HostMemoryOps final : public MemoryOps {
 
 Result<std::unique_ptr<AsyncCopy>> CopyLane::make_async_copy() {
   return std::unique_ptr<AsyncCopy>(std::make_unique<ImmediateCopy>(*this));
+}
+
+Result<UniqueFd> MemoryOps::export_dmabuf(int, const Pages&) {
+  return Status(Code::kUnsupported, "export device memory", "this memory is no device's");
 }
 
 Result<MemoryShare> MemoryOps::share(const void*, UniqueFd& fd) {

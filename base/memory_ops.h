@@ -153,6 +153,9 @@ class MemoryOps {
   /// to ask.
   /// @return kUnsupported with the driver's code, which is logged
   virtual Status check_export([[maybe_unused]] int device, [[maybe_unused]] const Pages& pages) { return Status::ok(); }
+  /// Exports pages of the device's memory as a dma-buf. They must not be freed before all that it is bound to have let go of it.
+  /// @return kUnsupported with the reason; where host memory stands in, all but that of allocate_device
+  virtual Result<UniqueFd> export_dmabuf(int device, const Pages& pages);
   /// Bytes from `address` to the end of its allocation or mapping; nullopt when unknown.
   virtual std::optional<uint64_t> extent(const void* address) const = 0;
 

@@ -194,21 +194,23 @@ class CudaMemoryOps final : public MemoryOps {
     return attribute_of_(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer) == CUDA_SUCCESS && plain != 0;
   }
 
-  Status check_export(int device, const Pages& pages) override {
+  Result<UniqueFd> export_dmabuf(int device, const Pages& pages) override {
     TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
     const auto begin = reinterpret_cast<CUdeviceptr>(pages.begin);
     int fd = -1;
     const CUresult result = export_range_ == nullptr
                                 ? CUDA_ERROR_NOT_SUPPORTED
                                 : export_range_(&fd, begin, pages.bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
-    if (result == CUDA_SUCCESS) {
-      const UniqueFd exported(fd);
-      return Status::ok();
-    }
-    Status refused(Code::kUnsupported, "export GPU memory",
-                   concat("the driver gives no dma-buf of ", pages.bytes, " bytes at ", Hex{begin}), Domain::kCuda,
-                   static_cast<int32_t>(result));
-    log(LogLevel::kWarning, refused.to_string(), ": it will be copied on its way to and from the network");
+    if (result == CUDA_SUCCESS) return UniqueFd(fd);
+    return Status(Code::kUnsupported, "export GPU memory",
+                  concat("the driver gives no dma-buf of ", pages.bytes, " bytes at ", Hex{begin}), Domain::kCuda,
+                  static_cast<int32_t>(result));
+  }
+
+  Status check_export(int device, const Pages& pages) override {
+    const Status refused = export_dmabuf(device, pages).status();
+    if (refused.code() == Code::kUnsupported)
+      log(LogLevel::kWarning, refused.to_string(), ": it will be copied on its way to and from the network");
     return refused;
   }
 

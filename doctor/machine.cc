@@ -57,7 +57,7 @@ std::optional<std::string> Variables::get(std::string_view name) const {
 }
 
 PluginSource chosen_plugin(const Machine& machine) {
-  return choose_plugin({}, machine.variables.text(Variable::kPluginPath),
+  return choose_plugin({}, machine.variables.text(Variable::kPluginPath), machine.variables.text(Variable::kNetwork),
                        [&](const std::string& path) { return machine.files.exists(path); });
 }
 
@@ -67,6 +67,7 @@ Expectation expected_path(const Machine& machine) {
     const bool software = path == kEmbedded || path.ends_with("libnccl-net-tcpx-soft.so");
     return {!software, concat(environment_info(Variable::kPluginPath).name, "=", path)};
   }
+  if (reason.starts_with(environment_info(Variable::kNetwork).name)) return {path != kEmbedded, reason};
   if (path != kEmbedded) return {true, concat("a plugin is installed at ", path)};
   if (machine.files.exists(kRxdmDirectory)) return {true, concat("there is ", kRxdmDirectory, ", the directory of RxDM")};
   return {false, "no GPUDirect-TCPX plugin is named or installed"};

@@ -215,15 +215,18 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source, cons
 
 }  // namespace
 
-PluginSource choose_plugin(const PluginLoadOptions& options, const std::string& named,
+PluginSource choose_plugin(const PluginLoadOptions& options, const std::string& named, const std::string& network,
                            const std::function<bool(const std::string&)>& exists) {
   if (!options.path.empty()) return {options.path, "named by the caller"};
   if (!named.empty()) return {named, concat("named by ", environment_info(Variable::kPluginPath).name)};
+  const std::string wanted = concat(environment_info(Variable::kNetwork).name, "=", network);
+  if (network == "soft" || network == "devmem") return {kEmbedded, wanted};
   std::string searched;
   for (const std::string& path : options.installed_paths) {
     if (exists(path)) return {path, "installed there"};
     searched.append(searched.empty() ? " at " : " or ").append(path);
   }
+  if (network == "tcpx" && !options.installed_paths.empty()) return {options.installed_paths.front(), wanted};
   return {kEmbedded, concat("no plugin", searched)};
 }
 
@@ -231,8 +234,8 @@ Result<PluginLoader::Loaded> PluginLoader::load(const PluginLoadOptions& options
   if (Status status = check_log_environment(); !status.is_ok()) {
     return plugin_refused(status.code(), status.operation(), status.detail());
   }
-  PluginSource source =
-      choose_plugin(options, environment_text(Variable::kPluginPath), [](const auto& path) { return !is_absent(path); });
+  PluginSource source = choose_plugin(options, environment_text(Variable::kPluginPath), environment_text(Variable::kNetwork),
+                                      [](const auto& path) { return !is_absent(path); });
   TCPX_ASSIGN_OR_RETURN(auto plugin, source.path == kEmbedded ? Registry::instance().start_once(chosen(soft::net_table()), source)
                                                               : load_library(source, options.root));
   return Loaded{std::move(plugin), std::move(source)};

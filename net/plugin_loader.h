@@ -1,7 +1,7 @@
 // Finds, opens and initialises the net plugin.
 //
 // Order: explicit path > UCCL_TCPX_PLUGIN_PATH > the places where GPUDirect-TCPX is installed > the software plugin in this
-// build. The word "embedded" as a path means the last one. A library that is named, or that exists at an installed place, and
+// build; UCCL_TCPX_NETWORK leaves out one of the last two. The word "embedded" as a path means the last one. A library that is named, or that exists at an installed place, and
 // does not load, has no table we know, has an incomplete table or whose init fails is an error: never a silent fall-back. One
 // notice line in the log names the plugin in use and the reason.
 #pragma once
@@ -30,8 +30,9 @@ struct PluginSource {
 };
 
 /// Pure: which plugin is loaded, and why.
-/// @param named the value of UCCL_TCPX_PLUGIN_PATH, "" when it is unset @param exists whether there is such a file
-PluginSource choose_plugin(const PluginLoadOptions& options, const std::string& named,
+/// @param named the value of UCCL_TCPX_PLUGIN_PATH, "" when it is unset @param network that of UCCL_TCPX_NETWORK
+/// @param exists whether there is such a file
+PluginSource choose_plugin(const PluginLoadOptions& options, const std::string& named, const std::string& network,
                            const std::function<bool(const std::string&)>& exists);
 
 /// A plugin's `init` may run once per process (30), so loading the same library again returns the instance already loaded.

@@ -89,8 +89,8 @@ Result<Config> Config::from_environment() {
 
   TCPX_ASSIGN_OR_RETURN(const auto zero_copy, environment_choice(Variable::kSoftZeroCopy));
   config.zero_copy = static_cast<ZeroCopy>(zero_copy);
-  TCPX_ASSIGN_OR_RETURN(const auto headers, environment_choice(Variable::kSoftHeaders));
-  config.headers_apart = headers == 1;
+  TCPX_ASSIGN_OR_RETURN(const auto network, environment_choice(Variable::kNetwork));
+  config.network = static_cast<Network>(network);
 
   config.control_interface = environment_text(Variable::kCtrlDev);
   TCPX_ASSIGN_OR_RETURN(config.send_cores, bindings_from(Variable::kTxBindings));

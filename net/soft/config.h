@@ -13,6 +13,7 @@ namespace tcpx::soft {
 
 enum class AddressFamily { kAny, kIpv4, kIpv6 };
 enum class ZeroCopy { kAuto, kOff, kOn };
+enum class Network { kAuto, kTcpx, kDevmem, kSoft };  // UCCL_TCPX_NETWORK
 
 struct Config {
   std::string interfaces;                                ///< a pattern of choose_interfaces, "" when unset
@@ -25,7 +26,7 @@ struct Config {
   uint32_t io_threads = 1;
   Duration spin{};
   ZeroCopy zero_copy = ZeroCopy::kAuto;
-  bool headers_apart = false;
+  Network network = Network::kAuto;
   std::string control_interface;  ///< NCCL_GPUDIRECTTCPX_CTRL_DEV, "" when unset
   Bindings send_cores;            ///< by interface; threads of others run anywhere
   Bindings receive_cores;

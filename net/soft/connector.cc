@@ -50,20 +50,17 @@ std::vector<ConnectRace::Target> targets_of(const std::vector<SocketAddress>& ad
 
 Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                                     Deadline deadline, const std::vector<SocketAddress>& control_sources,
-                                                    const std::string& nic, const Prover* secret, bool encrypts,
-                                                    bool headers_apart) {
+                                                    const std::string& nic, const Prover* secret, bool encrypts) {
   if (listener.proves != (secret != nullptr)) {
     return Status(Code::kMismatch, "connect",
                   listener.proves ? one_sided("listener", "connector") : one_sided("connector", "listener"));
   }
   if (listener.encrypts != encrypts)
     return Status(Code::kMismatch, "connect", set_at_one_end(kEncryptSetting, listener.encrypts));
-  if (listener.headers_apart != headers_apart)
-    return Status(Code::kMismatch, "connect", set_at_one_end(kApartSetting, listener.headers_apart));
   TCPX_ASSIGN_OR_RETURN(HelloProofs proofs, HelloProofs::create(listener.cookie, secret));
   std::unique_ptr<Connector> connector(new Connector(listener, deadline, std::move(proofs)));
   connector->nic_ = nic;
-  Hello hello{.data_sockets = listener.data_sockets, .encrypts = encrypts, .headers_apart = headers_apart};
+  Hello hello{.data_sockets = listener.data_sockets, .encrypts = encrypts, .headers_apart = listener.headers_apart};
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&hello.connection, 1))));
   connector->connection_ = hello.connection;
   for (uint32_t i = 0; i <= listener.data_sockets; ++i) {
@@ -221,9 +218,9 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
 
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                              Deadline deadline, const std::vector<SocketAddress>& control_sources,
-                                             const std::string& nic, const Prover* secret, bool encrypts, bool headers_apart) {
+                                             const std::string& nic, const Prover* secret, bool encrypts) {
   TCPX_ASSIGN_OR_RETURN(const auto connector,
-                        Connector::start(listener, sources, deadline, control_sources, nic, secret, encrypts, headers_apart));
+                        Connector::start(listener, sources, deadline, control_sources, nic, secret, encrypts));
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(auto connected, connector->advance(kLongestPatience));
     if (connected.has_value()) return std::move(*connected);

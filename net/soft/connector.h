@@ -28,11 +28,11 @@ class Connector {
   /// addresses of its own. Addresses of a family that has no source are left out, unless that is so for all. Data sockets leave by
   /// `nic` where it leads to the listener (net/soft/socket_nic.h), "" for any; where nothing comes back that way, they leave by
   /// whatever the kernel takes, with a warning. `secret` is null where there is none, and is not needed later.
-  /// @return kMismatch: one end has a secret, or encrypts, or has headers apart, and the other does not; nothing is sent then
+  /// @return kMismatch: one end has a secret, or encrypts, and the other does not; nothing is sent then
   static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                                   Deadline deadline, const std::vector<SocketAddress>& control_sources = {},
                                                   const std::string& nic = {}, const Prover* secret = nullptr,
-                                                  bool encrypts = false, bool headers_apart = false);
+                                                  bool encrypts = false);
 
   /// Waits for at most `patience`. @return nullopt: not yet; kPeerGone when the listener is gone or refuses, kProtocol when it is
   /// something else; at the deadline `trouble`, or kTimeout when there is none. Any answer but "not yet" is final.
@@ -77,7 +77,6 @@ class Connector {
 /// A whole attempt, for callers with nothing else to do.
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
                                              Deadline deadline, const std::vector<SocketAddress>& control_sources = {},
-                                             const std::string& nic = {}, const Prover* secret = nullptr, bool encrypts = false,
-                                             bool headers_apart = false);
+                                             const std::string& nic = {}, const Prover* secret = nullptr, bool encrypts = false);
 
 }  // namespace tcpx::soft

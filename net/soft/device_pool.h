@@ -7,7 +7,9 @@
 // received and not consumed, and with it the tokens that are away: more of them than the NIC has pages would stall all of its connections.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/memory_ops.h"
 #include "net/devmem/netdev.h"
@@ -17,6 +19,9 @@
 namespace tcpx::soft {
 
 struct DevicePool {
+  int gpu = 0;
+  std::string interface;
+  uint32_t queue = 0;               ///< of the interface
   std::shared_ptr<PagePool> pages;  ///< their base is that of the bound part
   devmem::BoundDmabuf bound;        ///< PagePool::front_bytes()
   devmem::SocketCalls& calls;

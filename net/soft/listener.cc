@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "net/devmem/receiver.h"
 
 namespace tcpx::soft {
 namespace {
@@ -117,6 +118,16 @@ SoftListener::~SoftListener() {
   ticking_.remove();
 }
 
+void SoftListener::receive_into(std::shared_ptr<const DevicePool> pool) {
+  MutexLock lock(mutex_);
+  device_pool_ = std::move(pool);
+}
+
+std::shared_ptr<const DevicePool> SoftListener::device_pool() {
+  MutexLock lock(mutex_);
+  return device_pool_;
+}
+
 bool SoftListener::has_peer() {
   MutexLock lock(mutex_);
   return !ready_.empty();
@@ -188,9 +199,30 @@ SoftListener::Backlog SoftListener::take_strangers(int fd_with_backlog) {
   return Backlog::kMore;
 }
 
+ssize_t SoftListener::read(int fd, std::span<std::byte> into) const {
+  if (device_pool_ == nullptr) return ::recv(fd, into.data(), into.size(), MSG_DONTWAIT);
+  devmem::DevmemReceiver receiver(device_pool_->calls, fd, device_pool_->bound);
+  std::array<std::byte, kHelloBytes> room;
+  const auto come = receiver.receive(std::span(room).first(into.size()), 0);
+  if (!come.is_ok() || !come->has_value()) {
+    errno = come.is_ok() ? EAGAIN : EPROTO;
+    return -1;
+  }
+  for (const Fragment& fragment : (*come)->linear)
+    std::copy_n(room.begin() + fragment.src_off, fragment.len, into.begin() + static_cast<ptrdiff_t>(fragment.dst_off));
+  for (const Fragment& fragment : (*come)->fragments) {
+    const std::byte* const from = device_pool_->pages->device_base() + fragment.src_off;
+    if (!device_pool_->copies->copy(into.data() + fragment.dst_off, from, fragment.len).is_ok()) {
+      errno = EPROTO;
+      return -1;
+    }
+  }
+  return static_cast<ssize_t>((*come)->bytes);
+}
+
 bool SoftListener::advance(Stranger& stranger) {
   while (stranger.read < kHelloBytes) {
-    const ssize_t n = ::recv(stranger.fd.get(), stranger.hello.data() + stranger.read, kHelloBytes - stranger.read, MSG_DONTWAIT);
+    const ssize_t n = read(stranger.fd.get(), std::span(stranger.hello).subspan(stranger.read));
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
@@ -210,7 +242,7 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   if (hello.data_sockets != info_.data_sockets)
     return refuse(concat(hello.data_sockets, " data sockets instead of ", info_.data_sockets));
   if (hello.encrypts != info_.encrypts) return refuse(set_at_one_end(kEncryptSetting, info_.encrypts));
-  if (hello.headers_apart != info_.headers_apart) return refuse(set_at_one_end(kApartSetting, info_.headers_apart));
+  if (hello.headers_apart != info_.headers_apart) return refuse("headers on another socket than the handle says");
   auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const Group& known) { return known.connection == hello.connection; });
   if (group == groups_.end()) {
@@ -223,6 +255,7 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
     if (info_.encrypts) group->sockets.ciphers.resize(info_.data_sockets);
     group->sockets.chunk_bytes = info_.chunk_bytes;
     group->sockets.headers_apart = info_.headers_apart;
+    group->sockets.device_pool = device_pool_;
     group->sockets.peer = stranger.peer;
   }
   UniqueFd& place = hello.socket_index == info_.data_sockets ? group->sockets.control : group->sockets.data[hello.socket_index];

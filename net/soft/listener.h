@@ -41,6 +41,12 @@ class SoftListener final : public Object, private IoHandler {
   ~SoftListener() override;
 
   Handle handle() const { return encode_handle(info_); }
+  const std::vector<SocketAddress>& data_addresses() const { return info_.addresses; }
+  /// Data sockets of later connections receive into `pool`, where a NIC puts what comes to data_addresses(). Their hellos come there, too.
+  /// Call before the handle is given away, and only with HandleInfo::headers_apart and control addresses.
+  void receive_into(std::shared_ptr<const DevicePool> pool) TCPX_EXCLUDES(mutex_);
+  /// null: into host memory.
+  std::shared_ptr<const DevicePool> device_pool() TCPX_EXCLUDES(mutex_);
   const std::shared_ptr<IoPool>& io() const { return io_; }
   /// True when try_accept has a connection for its next caller.
   bool has_peer() TCPX_EXCLUDES(mutex_);
@@ -77,6 +83,8 @@ class SoftListener final : public Object, private IoHandler {
   enum class Backlog { kEmpty, kMore, kStuck };
   /// Takes some of the connections pending at `fd`. kStuck: they cannot be taken now.
   Backlog take_strangers(int fd) TCPX_REQUIRES(mutex_);
+  /// As recv(2) without waiting.
+  ssize_t read(int fd, std::span<std::byte> into) const TCPX_REQUIRES(mutex_);
   /// True when the stranger is finished: admitted or dropped.
   bool advance(Stranger& stranger) TCPX_REQUIRES(mutex_);
   Status admit(Stranger& stranger, const Hello& hello) TCPX_REQUIRES(mutex_);
@@ -96,6 +104,7 @@ class SoftListener final : public Object, private IoHandler {
   std::list<Group> groups_ TCPX_GUARDED_BY(mutex_);
   std::unordered_set<uint64_t> remembered_ TCPX_GUARDED_BY(mutex_);  // connections, with a secret
   std::deque<ConnectedSockets> ready_ TCPX_GUARDED_BY(mutex_);
+  std::shared_ptr<const DevicePool> device_pool_ TCPX_GUARDED_BY(mutex_);  // null: what comes lies in host memory
   bool closing_ TCPX_GUARDED_BY(mutex_) = false;  // no new strangers
   Status stuck_ TCPX_GUARDED_BY(mutex_);          // why the backlog has to wait; ok: it need not
   TimePoint stuck_since_ TCPX_GUARDED_BY(mutex_);

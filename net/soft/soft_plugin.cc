@@ -42,11 +42,14 @@ Status SoftPlugin::init() {
   TCPX_ASSIGN_OR_RETURN(const auto security, SecuritySettings::from_environment());
   TCPX_ASSIGN_OR_RETURN(secret_, Prover::from_environment());
   encrypts_ = security.protection == Protection::kEncrypt;
-  if (encrypts_ && config.headers_apart) {
+  if (encrypts_ && config.network == Network::kDevmem) {
     return Status(Code::kBadConfig, "init",
-                  concat(kApartSetting, " and ", kEncryptSetting, ": headers on the control socket are not encrypted; take one"));
+                  concat(kEncryptSetting,
+                         ", and a NIC that puts data into device memory cannot decrypt it: UCCL_TCPX_NETWORK=devmem "
+                         "needs IPsec, PSP or WireGuard below it, and UCCL_TCPX_SECURITY=auth"));
   }
   config_ = std::move(config);
+  device_network_ = std::make_unique<DeviceNetwork>(*memory_, config_.pool_bytes);
   control_addresses_ = std::move(control_addresses);
   devices_ = std::move(devices);
   initialised_ = true;
@@ -96,6 +99,27 @@ Result<std::shared_ptr<PagePool>> SoftPlugin::pool_of(int gpu) {
   return pool;
 }
 
+bool SoftPlugin::tries_device_memory() const {
+  if (encrypts_) return false;
+  return config_.network == Network::kDevmem || (config_.network == Network::kAuto && memory_->has_gpu());
+}
+
+std::shared_ptr<const DevicePool> SoftPlugin::device_pool_of(const InterfaceAddress& interface) {
+  if (!tries_device_memory() || interface.loopback) return nullptr;
+  const auto gpu = memory_->current_device();
+  auto pool = gpu.is_ok() ? device_network_->pool(*gpu, interface.name) : gpu.status();
+  if (pool.is_ok()) return *std::move(pool);
+  tell_why_not(interface.name, pool.status());
+  return nullptr;
+}
+
+void SoftPlugin::tell_why_not(const std::string& interface, const Status& why) {
+  const std::string line = concat("tcpx-soft: ", interface, " receives into host memory: ", why.to_string());
+  MutexLock lock(mutex_);
+  const bool is_wanted = config_.network == Network::kDevmem;
+  if (told_.insert(line).second) log(is_wanted ? LogLevel::kWarning : LogLevel::kInfo, line);
+}
+
 std::shared_ptr<StagingPool> SoftPlugin::staging_of(int gpu) {
   MutexLock lock(mutex_);
   if (auto pool = staging_[gpu].lock()) return pool;
@@ -108,14 +132,24 @@ Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
   TCPX_ASSIGN_OR_RETURN(auto interface, device(dev));
   // Connections that are accepted here receive on these threads, too.
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.receive_cores, *interface)));
+  auto device_pool = device_pool_of(*interface);
+  const bool apart = device_pool != nullptr;
+  // Its control sockets come to a port of their own: what comes to the others lies in device memory.
+  auto control_addresses = apart && control_addresses_.empty() ? addresses_of(*interface) : control_addresses_;
   const HandleInfo info = {.addresses = addresses_of(*interface),
                            .data_sockets = config_.data_sockets(usable_cores(), devices_.size()),
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
-                           .control_addresses = control_addresses_,
+                           .control_addresses = std::move(control_addresses),
                            .encrypts = encrypts_,
-                           .headers_apart = config_.headers_apart};
-  return SoftListener::create(info, std::move(threads), {}, secret_.get());
+                           .headers_apart = apart};
+  TCPX_ASSIGN_OR_RETURN(auto listener, SoftListener::create(info, std::move(threads), {}, secret_.get()));
+  if (apart) {
+    auto led = lead_to(std::move(device_pool), listener->data_addresses());
+    if (led.is_ok()) listener->receive_into(*std::move(led));
+    if (!led.is_ok()) tell_why_not(interface->name, led.status());
+  }
+  return listener;
 }
 
 Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handle) {
@@ -131,7 +165,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     const bool binds = names(config_.interfaces, interface->name) || answers_alone(interface->name);
     TCPX_ASSIGN_OR_RETURN(
         connector, Connector::start(info, addresses_of(*interface), Deadline::after(config_.connect_timeout), control_addresses_,
-                                    binds ? interface->name : "", secret_.get(), encrypts_, config_.headers_apart));
+                                    binds ? interface->name : "", secret_.get(), encrypts_));
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {
@@ -144,6 +178,10 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.send_cores, *interface)));
   sockets->nic = nic_of_sender(sockets->data.front().get());
   sockets->spare_copies = config_.spare_copies(sockets->nic);
+  // The NIC that the memory is bound to must be the one that the bytes leave by.
+  if (sockets->headers_apart && tries_device_memory() && sockets->nic == interface->name) {
+    TCPX_ASSIGN_OR_RETURN(sockets->device_sources, device_network_->sources(gpu, interface->name));
+  }
   sockets->first_thread = first_thread(CommSide::kSends, sockets->data.size());
   return SoftSendComm::create(*memory_, gpu, std::move(threads), staging_of(gpu), std::move(*sockets));
 }
@@ -183,7 +221,10 @@ Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener)
     return std::unique_ptr<SoftRecvComm>();
   }
   TCPX_ASSIGN_OR_RETURN(auto gpu, memory_->current_device());
-  TCPX_ASSIGN_OR_RETURN(auto pool, pool_of(gpu));
+  const auto device_pool = listener.device_pool();
+  if (device_pool != nullptr && device_pool->gpu != gpu)
+    return refused("accept", concat("GPU ", gpu, " is current, and GPU ", device_pool->gpu, " was when this listener was made"));
+  TCPX_ASSIGN_OR_RETURN(auto pool, device_pool != nullptr ? Result(device_pool->pages) : pool_of(gpu));
   auto sockets = listener.try_accept();
   if (!sockets) return std::unique_ptr<SoftRecvComm>();
   TCPX_RETURN_IF_ERROR(watch_host(*sockets, config_.peer_timeout));

@@ -4,11 +4,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "base/memory_ops.h"
 #include "net/soft/config.h"
 #include "net/soft/connector.h"
+#include "net/soft/device_network.h"
 #include "net/soft/interfaces.h"
 #include "net/soft/listener.h"
 #include "net/soft/recv_comm.h"
@@ -48,6 +51,11 @@ class SoftPlugin {
   /// The threads that run on `cores`.
   Result<std::shared_ptr<IoPool>> io_on(const CoreSet& cores) TCPX_EXCLUDES(mutex_);
   Result<std::shared_ptr<PagePool>> pool_of(int gpu) TCPX_EXCLUDES(mutex_);
+  /// Where connections that are accepted at a device receive; null: not into device memory, and a line says why once.
+  std::shared_ptr<const DevicePool> device_pool_of(const InterfaceAddress& interface) TCPX_EXCLUDES(mutex_);
+  void tell_why_not(const std::string& interface, const Status& why) TCPX_EXCLUDES(mutex_);
+  /// True where device-memory TCP is worth trying.
+  bool tries_device_memory() const;
   std::shared_ptr<StagingPool> staging_of(int gpu) TCPX_EXCLUDES(mutex_);
   std::unique_ptr<Connector> take_attempt(uint64_t number) TCPX_EXCLUDES(mutex_);
   Result<uint64_t> keep_attempt(std::unique_ptr<Connector> connector) TCPX_EXCLUDES(mutex_);
@@ -59,6 +67,7 @@ class SoftPlugin {
   Config config_;
   std::unique_ptr<Prover> secret_;  // null: there is none
   bool encrypts_ = false;
+  std::unique_ptr<DeviceNetwork> device_network_;
   std::vector<InterfaceAddress> devices_;
   std::vector<SocketAddress> control_addresses_;
   // Weak: these live as long as a connection uses them.
@@ -69,6 +78,7 @@ class SoftPlugin {
   };
   std::map<int, GpuPool> pools_ TCPX_GUARDED_BY(mutex_);  // entries never move
   std::map<int, std::weak_ptr<StagingPool>> staging_ TCPX_GUARDED_BY(mutex_);
+  std::set<std::string> told_ TCPX_GUARDED_BY(mutex_);                               // why no device memory is received into
   std::map<uint64_t, std::unique_ptr<Connector>> attempts_ TCPX_GUARDED_BY(mutex_);  // connects in progress, between two calls
 };
 

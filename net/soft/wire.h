@@ -134,7 +134,6 @@ void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
 
 inline constexpr const char* kEncryptSetting = "UCCL_TCPX_SECURITY is encrypt";
-inline constexpr const char* kApartSetting = "UCCL_TCPX_SOFT_HEADERS is apart";
 /// Why two ends of which one alone has this setting do not meet.
 std::string set_at_one_end(const char* setting, bool at_listener);
 

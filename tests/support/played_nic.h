@@ -43,9 +43,10 @@ class PlayedNic final : public devmem::SocketCalls {
     auto buffer = must(memory.allocate_device(0, front + uint64_t{message_pages} * kPageBytes));
     base_ = buffer.device();
     for (uint32_t page = 0; page < traits.pool_pages; ++page) free_.push_back(page);
-    pool_ =
-        std::make_shared<soft::DevicePool>(soft::PagePool::behind(std::move(buffer), front), devmem::BoundDmabuf{kPoolId, front},
-                                           *this, must(memory.make_copy_lane(0)), nullptr);
+    pool_ = std::make_shared<soft::DevicePool>(soft::DevicePool{.pages = soft::PagePool::behind(std::move(buffer), front),
+                                                                .bound = {kPoolId, front},
+                                                                .calls = *this,
+                                                                .copies = must(memory.make_copy_lane(0))});
   }
 
   const std::shared_ptr<soft::DevicePool>& pool() const { return pool_; }
@@ -148,7 +149,8 @@ class PlayedNic final : public devmem::SocketCalls {
     explicit Sources(PlayedNic& nic) : nic_(nic) {}
     Result<std::shared_ptr<const soft::BoundSource>> bind(const Pages& pages) override {
       nic_.source_ = pages.begin;
-      return std::make_shared<const soft::BoundSource>(devmem::BoundDmabuf{kSourceId, pages.bytes}, pages.begin, nullptr);
+      return std::make_shared<const soft::BoundSource>(
+          soft::BoundSource{.dmabuf = {kSourceId, pages.bytes}, .begin = pages.begin});
     }
     SocketCalls& calls() override { return nic_; }
 

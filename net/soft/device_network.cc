@@ -1,0 +1,133 @@
+#include "net/soft/device_network.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace tcpx::soft {
+namespace {
+
+using devmem::EthtoolCalls;
+using devmem::Netdev;
+using devmem::Steering;
+using devmem::SteeringChange;
+
+constexpr uint64_t kProbeBytes = 2 << 20;  // CUDA allocates no less
+
+/// What a pool's binding consists of. It ends before the queue is given to others.
+struct Binding {
+  SteeringChange away;  // other packets
+  Netdev netdev;
+};
+
+class NicSources final : public DeviceSources {
+ public:
+  NicSources(MemoryOps& memory, int gpu, uint32_t interface) : memory_(memory), gpu_(gpu), interface_(interface) {}
+
+  Result<std::shared_ptr<const BoundSource>> bind(const Pages& pages) override {
+    const MutexLock lock(mutex_);
+    auto& known = bound_[{pages.begin, pages.bytes}];
+    if (auto bound = known.lock()) return bound;
+    auto made = make(pages);
+    if (made.is_ok()) known = *made;
+    if (!made.is_ok() && !told_) log(LogLevel::kNotice, "tcpx-soft: ", made.status().to_string(), ": what is sent is copied");
+    told_ |= !made.is_ok();
+    std::erase_if(bound_, [](const auto& entry) { return entry.second.expired(); });
+    return made;
+  }
+  devmem::SocketCalls& calls() override { return devmem::SocketCalls::real(); }
+
+ private:
+  Result<std::shared_ptr<const BoundSource>> make(const Pages& pages) {
+    TCPX_ASSIGN_OR_RETURN(const UniqueFd dmabuf, memory_.export_dmabuf(gpu_, pages));
+    TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
+    TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_send(interface_, dmabuf.get()));
+    return std::make_shared<const BoundSource>(
+        BoundSource{{id, pages.bytes}, pages.begin, std::make_shared<const Netdev>(std::move(netdev))});
+  }
+
+  MemoryOps& memory_;
+  const int gpu_;
+  const uint32_t interface_;
+  Mutex mutex_;
+  std::map<std::pair<const std::byte*, size_t>, std::weak_ptr<const BoundSource>> bound_ TCPX_GUARDED_BY(mutex_);
+  bool told_ TCPX_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const DevicePool>> DeviceNetwork::pool(int gpu, const std::string& interface) {
+  const MutexLock lock(mutex_);
+  const Place place{gpu, interface};
+  auto& known = pools_[place];
+  if (auto pool = known.lock()) return pool;
+  if (const auto reason = why_not_.find(place); reason != why_not_.end()) return reason->second;
+  // Only the bind tells whether a machine can. It is tried with little memory first.
+  auto made = make_pool(gpu, interface, kProbeBytes, kPageBytes);
+  if (made.is_ok()) {
+    made = Status(Code::kInternal, "", "");  // its binding ends
+    made = make_pool(gpu, interface, std::min(kNicShare * message_bytes_, kMaxPoolBytes - message_bytes_) / kPageBytes * kPageBytes,
+                     message_bytes_);
+  }
+  if (made.is_ok()) known = *made;
+  if (!made.is_ok()) why_not_.emplace(place, made.status());
+  return made;
+}
+
+Result<std::shared_ptr<const DevicePool>> DeviceNetwork::make_pool(int gpu, const std::string& interface, uint64_t front,
+                                                                   uint64_t behind) {
+  TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
+  TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
+  TCPX_ASSIGN_OR_RETURN(const auto queues, netdev.receive_queues(index));
+  const auto free = std::find_if(queues.rbegin(), queues.rend(), [](const auto& queue) { return !queue.dmabuf_id; });
+  if (free == queues.rend() || free->index == 0) {
+    return Status(Code::kUnsupported, "bind device memory",
+                  concat(interface, " has no receive queue to spare, of ", queues.size(), ": ethtool -L ", interface, " combined 2"));
+  }
+  TCPX_ASSIGN_OR_RETURN(auto memory, memory_.allocate_device(gpu, front + behind));
+  TCPX_ASSIGN_OR_RETURN(const UniqueFd dmabuf, memory_.export_dmabuf(gpu, {memory.device(), front}));
+  TCPX_ASSIGN_OR_RETURN(auto copies, memory_.make_copy_lane(gpu));
+  TCPX_ASSIGN_OR_RETURN(auto steering, Steering::open(EthtoolCalls::real(), interface));
+  TCPX_ASSIGN_OR_RETURN(auto away, steering.take_out_of_rss(free->index));
+  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&free->index, 1), dmabuf.get()));
+  log(LogLevel::kDebug, "tcpx-soft: ", front, " bytes of device memory receive by queue ", free->index, " of ", interface);
+  return std::make_shared<const DevicePool>(DevicePool{
+      .gpu = gpu,
+      .interface = interface,
+      .queue = free->index,
+      .pages = PagePool::behind(std::move(memory), front),
+      .bound = {id, front},
+      .calls = devmem::SocketCalls::real(),
+      .copies = std::move(copies),
+      .keeps = std::make_shared<const Binding>(Binding{std::move(away), std::move(netdev)}),
+  });
+}
+
+Result<std::shared_ptr<DeviceSources>> DeviceNetwork::sources(int gpu, const std::string& interface) {
+  TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
+  const MutexLock lock(mutex_);
+  auto& known = sources_[{gpu, interface}];
+  if (auto sources = known.lock()) return sources;
+  std::shared_ptr<DeviceSources> made = std::make_shared<NicSources>(memory_, gpu, index);
+  known = made;
+  return made;
+}
+
+Result<std::shared_ptr<const DevicePool>> lead_to(std::shared_ptr<const DevicePool> pool,
+                                                 const std::vector<SocketAddress>& addresses) {
+  struct Led {
+    std::shared_ptr<const DevicePool> pool;
+    std::vector<SteeringChange> rules;
+  };
+  TCPX_ASSIGN_OR_RETURN(auto steering, Steering::open(EthtoolCalls::real(), pool->interface));
+  auto led = std::make_shared<Led>(Led{std::move(pool), {}});
+  for (const SocketAddress& address : addresses) {
+    TCPX_ASSIGN_OR_RETURN(auto rule, steering.lead(address, led->pool->queue));
+    led->rules.push_back(std::move(rule));
+  }
+  return std::shared_ptr<const DevicePool>(led, led->pool.get());
+}
+
+}  // namespace tcpx::soft
