@@ -30,14 +30,16 @@ std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size
       machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ", unpacker.name());
 }
 
-// Encryption that the plugin cannot do is left to the network.
+// Encryption that the plugin cannot do is left to the network. A file with the software plugin may be older than its encryption.
 Status check_encryption(const LocalMachine& machine, Protection protection) {
   if (protection != Protection::kEncrypt || machine.plugin->encrypts()) return Status::ok();
   const bool embedded = machine.plugin_path == "embedded";
-  return Status(Code::kUnsupported, "create endpoint",
-                concat("UCCL_TCPX_SECURITY=encrypt, and plugin ", machine.plugin->name(), " (", machine.plugin_path, ") ",
-                       embedded ? "was started in this process while it was not set"
-                                : "sends in clear: let IPsec, PSP or WireGuard encrypt, and set UCCL_TCPX_SECURITY=auth"));
+  return Status(
+      Code::kUnsupported, "create endpoint",
+      concat("UCCL_TCPX_SECURITY=encrypt, and plugin ", machine.plugin->name(), " (", machine.plugin_path, ") ",
+             embedded ? "was started in this process while it was not set"
+                      : "does not say that it encrypts: set UCCL_TCPX_PLUGIN_PATH=embedded for the software plugin of this "
+                        "build, or let IPsec, PSP or WireGuard encrypt, and set UCCL_TCPX_SECURITY=auth"));
 }
 
 std::string local_dir() {

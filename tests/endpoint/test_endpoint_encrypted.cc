@@ -90,13 +90,14 @@ TEST_F(EndpointEncrypted, WithoutACredentialThereIsNoEndpoint) {
       << status.to_string();
 }
 
-// The software plugin of another library is a plugin of which nothing is known, as is the vendor's.
+// Another library, also one with the software plugin, may be of any version: its name does not say whether it encrypts.
 TEST_F(EndpointEncrypted, APluginThatDoesNotSayThatItEncryptsIsRefused) {
   EndpointConfig config = loopback_config();
   config.plugin_path = TCPX_SOFT_PLUGIN;
   const Status status = created("encrypt", secret_.path(), config).status();
   EXPECT_EQ(status.code(), Code::kUnsupported) << status.to_string();
-  EXPECT_NE(status.detail().find("sends in clear: let IPsec, PSP or WireGuard encrypt, and set UCCL_TCPX_SECURITY=auth"),
+  EXPECT_NE(status.detail().find(" does not say that it encrypts: set UCCL_TCPX_PLUGIN_PATH=embedded for the software plugin of "
+                                 "this build, or let IPsec, PSP or WireGuard encrypt, and set UCCL_TCPX_SECURITY=auth"),
             std::string::npos)
       << status.to_string();
 }
