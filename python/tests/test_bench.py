@@ -3,9 +3,12 @@
 import argparse
 import importlib.util
 import json
+import os
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -254,3 +257,58 @@ def test_releases_are_ordered_by_number(network, tmp_path):
 def test_network_matrix_names_its_settings():
     run = subprocess.run([sys.executable, BENCH / "network_matrix.py", "--rtt", "7"], capture_output=True, text=True, timeout=60)
     assert run.returncode == 2 and "0.2, 1, 10, 50, 100 ms" in run.stderr
+
+
+def test_stunnel(tmp_path):
+    if not shutil.which("stunnel"):
+        pytest.skip("no stunnel: Debian's package is stunnel4")
+    report = tmp_path / "stunnel.json"
+    quick = ["--places", "1", "--samples", "1", "--sockets", "2", "--json", report]
+    run = subprocess.run([sys.executable, BENCH / "stunnel.py", *quick], capture_output=True, text=True, timeout=200)
+    assert run.returncode == 0, run.stderr
+    rates = json.loads(report.read_text())["rates"]
+    assert list(rates) == ["encrypt", "stunnel", "stunnel and its end"] and all(len(samples[0]) == 3 for samples in rates.values())
+    assert "all bytes compared" in run.stdout
+
+
+def test_without_stunnel_nothing_is_measured():
+    run = subprocess.run([sys.executable, BENCH / "stunnel.py"], env={**os.environ, "PATH": "/nowhere"}, capture_output=True, text=True,
+                         timeout=60)  # fmt: skip
+    assert (run.returncode, run.stdout) == (77, "") and "stunnel4" in run.stderr
+
+
+def test_a_wrong_byte_behind_stunnel_fails_the_run(network):
+    import stunnel
+
+    class OneWrong:
+        pid = os.getpid()
+
+        def call(self, name, *arguments):
+            return [3] if name == "wrong" and arguments == (7,) else None
+
+    way = stunnel.Way.__new__(stunnel.Way)
+    way.sender = way.receiver = OneWrong()
+    way.stunnels, way.places, way.seed = [OneWrong()], 4, 3
+    with pytest.raises(ValueError, match="wrong bytes in the places .3. behind stunnel"):
+        way.sample()
+
+
+def test_processor_time_beside_stunnel_is_that_of_both_processes(network):
+    import stunnel
+
+    before = time.process_time()
+    assert before <= stunnel.processor_seconds(os.getpid()) <= time.process_time()
+    # seconds; sender, receiver; their stunnels
+    table = stunnel.rates(12_000_000_000, [[4.0, 2.0, 3.0]], [[6.0, 1.0, 2.0, 3.0, 4.0]])
+    assert table == {"encrypt": [[3.0, 6.0, 4.0]], "stunnel": [[2.0, 4.0, 3.0]], "stunnel and its end": [[2.0, 3.0, 2.0]]}
+
+
+def test_another_cipher_is_not_compared_with(network, tmp_path):
+    import stunnel
+
+    end = stunnel.Stunnel.__new__(stunnel.Stunnel)
+    end.log = tmp_path / "log"
+    end.log.write_text(2 * f"LOG6[0]: TLSv1.3 ciphersuite: {stunnel.CIPHER} (128-bit encryption)\n")
+    assert end.encrypts(2) and not end.encrypts(3)
+    end.log.write_text(end.log.read_text().replace("AES_128", "AES_256", 1))
+    assert not end.encrypts(2)
