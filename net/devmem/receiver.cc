@@ -87,6 +87,7 @@ Result<std::optional<DevmemRead>> DevmemReceiver::read(std::span<std::byte> room
   if (parsed.linear_bytes > 0 && counts_.linear_bytes == 0)
     log(LogLevel::kInfo, "net/devmem: ", parsed.linear_bytes,
         " bytes came in host memory and are copied; if many do, header split or ", "flow steering is wrong");
+  ++counts_.reads;
   counts_.fragments += parsed.fragments.size();
   counts_.pool_bytes += static_cast<uint64_t>(got) - parsed.linear_bytes;
   counts_.linear_bytes += parsed.linear_bytes;

@@ -34,9 +34,16 @@ struct DevmemRead {
 };
 
 struct ReceiveCounts {
+  uint64_t reads = 0;      ///< that brought bytes
   uint64_t fragments = 0;  ///< in the pool
   uint64_t pool_bytes = 0;
   uint64_t linear_bytes = 0;  ///< in host memory, and to be copied
+  void add(const ReceiveCounts& others) {
+    reads += others.reads;
+    fragments += others.fragments;
+    pool_bytes += others.pool_bytes;
+    linear_bytes += others.linear_bytes;
+  }
 };
 
 /// One socket's receiving side. One thread at a time.
@@ -59,6 +66,8 @@ class DevmemReceiver {
   Status flush() { return tokens_.flush(); }
 
   const ReceiveCounts& counts() const { return counts_; }
+  /// Calls that have given pages back.
+  uint64_t give_backs() const { return tokens_.calls(); }
   /// Fragments whose pages the NIC has not got back.
   size_t held() const { return tokens_.held(); }
 

@@ -66,6 +66,7 @@ Status TokenLedger::give_back_some() {
   }
   const auto bytes = static_cast<socklen_t>(range_count * sizeof(TokenRange));
   const int freed = calls_.setsockopt(fd_, SOL_SOCKET, kSoDevmemDontneed, ranges.data(), bytes);
+  ++calls_made_;
   if (freed < 0) return system_error(kGiveBack, errno);
   // The answer is how many the kernel knew. Asking again for the others would change nothing.
   leaving_.erase(leaving_.begin(), leaving_.begin() + static_cast<ptrdiff_t>(token_count));

@@ -35,6 +35,7 @@ class TokenLedger {
   /// Makes the call for the rest of them.
   Status flush();
 
+  uint64_t calls() const { return calls_made_; }
   /// Tokens that the kernel has not got back.
   size_t held() const { return held_.size() + leaving_.size(); }
 
@@ -47,6 +48,7 @@ class TokenLedger {
   const int fd_;
   std::deque<uint32_t> held_;  // oldest first
   std::deque<uint32_t> leaving_;
+  uint64_t calls_made_ = 0;
 };
 
 }  // namespace tcpx::devmem

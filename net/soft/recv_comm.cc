@@ -55,8 +55,21 @@ Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, in
 
 SoftRecvComm::~SoftRecvComm() {
   end();
+  if (device_pool_ != nullptr) tell_counts();
   MutexLock lock(mutex_);
   for (Message& slot : messages_) pool_->give_back(*this, slot.pages);
+}
+
+void SoftRecvComm::tell_counts() const {
+  devmem::ReceiveCounts sum;
+  uint64_t give_backs = 0;
+  for (const auto& socket : sockets_) {
+    sum.add(socket->device_counts());
+    give_backs += socket->give_backs();
+  }
+  log(LogLevel::kInfo, "tcpx-soft: from ", peer_, " came ", sum.pool_bytes, " bytes into device memory by ", nic_, ", in ",
+      sum.fragments, " fragments, and ", sum.linear_bytes, " into host memory; ", sum.reads, " reads, ", give_backs,
+      " calls that gave pages back");
 }
 
 void SoftRecvComm::stop_data_sockets() {

@@ -98,6 +98,8 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   Status check_chunk(const ChunkHeader& header, const Message& target) const TCPX_REQUIRES(mutex_);
   /// Copies what is listed of a message into its pages.
   Status gather(std::span<const Fragment> listed, std::span<const uint32_t> pages) const;
+  /// How the payload has come.
+  void tell_counts() const;
   void publish(uint64_t sequence) TCPX_REQUIRES(mutex_);
   void locate(const ChunkHeader& header, const Message& target, std::vector<iovec>& destination) TCPX_REQUIRES(mutex_);
   void fail_locked(const Status& why) TCPX_REQUIRES(mutex_);

@@ -41,6 +41,9 @@ class RecvSocket final : public SocketHandler {
              bool headers_apart, const DevicePool* pool);
   ~RecvSocket() override { stop(); }
 
+  /// Of its DevicePool. After stop().
+  devmem::ReceiveCounts device_counts() const { return device_ ? device_->counts() : devmem::ReceiveCounts{}; }
+  uint64_t give_backs() const { return device_ ? device_->give_backs() : 0; }
   /// Any thread: nobody reads the `tokens` oldest fragments any longer.
   void let_go(uint32_t tokens) {
     let_go_.fetch_add(tokens, std::memory_order_relaxed);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "net/soft/send_socket.h"
 #include "tcpx/help.h"
@@ -46,6 +47,11 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
 
 SoftSendComm::~SoftSendComm() {
   end();
+  uint64_t sends = 0, copied = 0;
+  for (const auto& socket : sockets_) sends += socket->device_sends(), copied += socket->device_sends_copied();
+  if (sends > 0)
+    log(LogLevel::kInfo, "tcpx-soft: to ", peer_, " went ", sends, " sends from device memory by ", nic_, ", ", copied,
+        " of them copied");
 }
 
 void SoftSendComm::stop_data_sockets() {

@@ -47,6 +47,10 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   Next on_ready() override;
   void on_hang_up() override;
 
+  /// Sends from device memory, and those of them that the kernel has copied after all. After close().
+  uint64_t device_sends() const { return device_ ? device_->sends() : 0; }
+  uint64_t device_sends_copied() const { return device_ ? device_->copied() : 0; }
+
   /// Like `stop`, and returns the staging slots once their copies are done: from then on nothing reads the caller's memory. Those that
   /// the kernel still reads go to the pool, with the descriptor.
   void close();

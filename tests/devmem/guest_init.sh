@@ -96,6 +96,35 @@ refusal lo 0 "TCPX_E_UNSUPPORTED.*a driver that restarts single queues (errno 95
 refusal wire0 2 "is there such a receive queue"
 refusal wire7 0 "there is no interface wire7"
 
+
+# Endpoints, and what is below them, on both hosts.
+export UCCL_TCPX_NETWORK=devmem UCCL_TCPX_SOFT_POOL_BYTES=4194304 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=wire UCCL_TCPX_LOG_LEVEL=info
+export UCCL_TCPX_OP_TIMEOUT_MS=60000 UCCL_TCPX_TIMEOUT_MS=60000
+for layer in plugin pipeline endpoint; do
+  echo "== tcpx_perf, layer $layer"
+  /tcpx_perf server 0 --layer $layer >/served 2>&1 &
+  server=$!
+  far /tcpx_perf client $address 0 --layer $layer -b 64K -e 4M -f 8 -n 4 -w 1 >/asked 2>&1 || failure "layer $layer: the client"
+  wait $server || failure "layer $layer: the server"
+  grep -h "device memory" /served /asked
+  grep -q "PASSED" /served || failure "layer $layer: no verdict"
+  grep -q "came 23[0-9]* bytes into device memory by wire0" /served || failure "layer $layer: not into device memory"
+  grep -q "sends from device memory by wire1, 0 of them copied" /asked || failure "layer $layer: not from device memory"
+done
+steered "0 rules:"
+
+# The suite of the software plugin, both ends of which are one process: what it sends to itself goes to the other host and comes back.
+echo "== conformance"
+for conf in all wire0; do echo 1 >/proc/sys/net/ipv4/conf/$conf/accept_local; echo 0 >/proc/sys/net/ipv4/conf/$conf/rp_filter; done
+far sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward; for conf in all wire1; do echo 0 >/proc/sys/net/ipv4/conf/$conf/rp_filter; echo 0 >/proc/sys/net/ipv4/conf/$conf/send_redirects; done'
+ip rule add pref 10 lookup local
+ip rule add pref 5 iif lo to 10.9.0.1 lookup 100
+ip rule del pref 0
+ip route add 10.9.0.1 via 10.9.0.2 dev wire0 table 100
+export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==wire0 NCCL_GPUDIRECTTCPX_SOCKET_FAMILY=AF_INET
+cd / && /test_soft_abi --gtest_brief=1 >/suite 2>&1 || failure "conformance"
+grep -v "^tcpx: info" /suite | tail -150; grep -c "bytes into device memory" /suite; grep "bytes into device" /suite | tail -5
+
 kill $other
 rmmod wire_nic || failure "the module cannot be removed"
 dmesg | grep -E 'WARNING:|BUG:|Oops|stalled pool' && failure "the kernel complains"

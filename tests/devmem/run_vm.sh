@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# run_vm.sh DEVMEM_TRANSFER: net/devmem over a kernel and NICs that can do device-memory TCP: a virtual machine with a NIC of our own (nic/),
-# in which guest_init.sh runs the program. Emulated: not everything that looks like KVM is able to run a kernel.
+# run_vm.sh DEVMEM_TRANSFER TCPX_PERF TEST_SOFT_ABI PLUGIN: device-memory TCP over a kernel and NICs that can: a virtual machine with a NIC
+# of our own (nic/), in which guest_init.sh runs these programs. The plugin stays where it is. Emulated: not everything that looks like KVM is able to run a kernel.
 #
 # Its system is that of scripts/install_deps.sh --vm. This takes root, which enters its system; exit code 77 when there is none.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)/build/devmem-vm
-program=$1
+programs=("${@:1:3}") plugin=$4
 skip() { echo "SKIPPED: $*" && exit 77; }
 [[ $(id -u) -eq 0 ]] || skip "this takes root"
 [[ -s $root/kernel ]] || skip "there is no virtual machine: scripts/install_deps.sh --vm makes one"
@@ -28,12 +28,13 @@ cp "$work/nic/wire_nic.ko" "$guest"
 cp "$root/usr/bin/busybox" "$guest/bin"
 ln -s busybox "$guest/bin/sh"
 cp "$here/guest_init.sh" "$guest/init"
-cp "$program" "$guest/devmem_transfer"
-ldd "$program" | grep -o '/[^ ]*' | xargs -I{} cp -L --parents {} "$guest"
+for program in "${programs[@]}"; do cp "$program" "$guest"; done
+cp --parents "$plugin" "$guest"
+ldd "${programs[@]}" "$plugin" | grep '(0x' | grep -o '/[^ ]*' | sort -u | xargs -I{} cp -L --parents {} "$guest"
 inside sh -c "cd $inside_work/guest && find . | busybox cpio -o -H newc 2>/dev/null >../initrd"
 cp "$root"/usr/lib/modules/"$kernel"/vmlinuz "$work" 2>/dev/null || cp "$root/boot/vmlinuz-$kernel" "$work/vmlinuz"
 
-inside timeout 240 qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max -smp 2 -m 768 -nodefaults -display none \
+inside timeout 500 qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max -smp 2 -m 768 -nodefaults -display none \
   -no-reboot -serial stdio -kernel "$inside_work/vmlinuz" -initrd "$inside_work/initrd" -append "console=ttyS0 quiet panic=-1" </dev/null |
   tee "$work/console" || true
 grep -q '^virtual machine: passed' "$work/console"
