@@ -123,7 +123,8 @@ ip rule del pref 0
 ip route add 10.9.0.1 via 10.9.0.2 dev wire0 table 100
 export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==wire0 NCCL_GPUDIRECTTCPX_SOCKET_FAMILY=AF_INET
 cd / && /test_soft_abi --gtest_brief=1 >/suite 2>&1 || failure "conformance"
-grep -v "^tcpx: info" /suite | tail -150; grep -c "bytes into device memory" /suite; grep "bytes into device" /suite | tail -5
+tail -30 /suite
+steered "0 rules:"
 
 kill $other
 rmmod wire_nic || failure "the module cannot be removed"

@@ -11,6 +11,12 @@ namespace tcpx::testing {
 namespace {
 
 using SoftConformance = SoftConformanceFixture;
+
+/// Bytes lie where a NIC has put them (tests/devmem/guest_init.sh), not in whole pages.
+bool comes_by_nic() {
+  return environment_text(Variable::kNetwork) == "devmem";
+}
+
 // The version 7 table that a file exports is the same code: SoftTable runs over both.
 INSTANTIATE_TEST_SUITE_P(Plugin, SoftConformance, ::testing::Values("linked", "v9", "v10", "v11"), name_of_table);
 
@@ -282,14 +288,17 @@ TEST_P(SoftConformance, Trap22_Trap23_TheListTilesTheMessageInFragmentsOfAtMostA
     link.finish(recv);
     const auto& slot = static_cast<abi::TcpxRequest*>(recv)->unpack_slot;
     ASSERT_LE(*slot.cnt, kMaxFragments);
-    EXPECT_EQ(*slot.cnt, (bytes + 4095) / 4096);
+    if (comes_by_nic()) {
+      EXPECT_TRUE(*slot.cnt > (bytes + 4095) / 4096 || bytes < kMiB) << "its packets have no whole pages: is it used?";
+    } else {
+      EXPECT_EQ(*slot.cnt, (bytes + 4095) / 4096);
+    }
     std::vector<int> covered(bytes, 0);
     const auto* list = static_cast<const Fragment*>(slot.mem);
     for (uint64_t i = 0; i < *slot.cnt; ++i) {
       ASSERT_GE(list[i].len, 1u);
       ASSERT_LE(list[i].len, 4096u);
-      ASSERT_EQ(list[i].src_off % 16, 0u);
-      ASSERT_EQ(list[i].dst_off % 16, 0u);
+      ASSERT_TRUE(comes_by_nic() || (list[i].src_off % 16 == 0 && list[i].dst_off % 16 == 0));
       ASSERT_LE(list[i].dst_off + list[i].len, bytes);
       for (uint32_t b = 0; b < list[i].len; ++b) ++covered[list[i].dst_off + b];
     }
@@ -316,11 +325,13 @@ TEST_P(SoftConformance, Trap26_Trap37_ADeviceWithoutPciPathRegistersMemoryAndAll
   EXPECT_STREQ(table_->name, "tcpx-soft");
   int count = 0;
   ASSERT_EQ(table_->devices(&count), abi::kNcclSuccess);
-  ASSERT_EQ(count, 1) << "tests run on loopback only";
+  ASSERT_EQ(count, 1) << "tests run on one interface only";
   abi::NetProperties_v7 properties{};
   ASSERT_EQ(table_->get_properties(0, &properties), abi::kNcclSuccess);
-  EXPECT_STREQ(properties.name, "lo");
-  EXPECT_EQ(properties.pci_path, nullptr) << "loopback has none";
+  if (!comes_by_nic()) {
+    EXPECT_STREQ(properties.name, "lo");
+    EXPECT_EQ(properties.pci_path, nullptr) << "loopback has none";
+  }
   EXPECT_EQ(properties.ptr_support, 3);
   EXPECT_EQ(properties.max_recvs, 1);
   EXPECT_EQ(properties.max_comms, 65536);
