@@ -3,6 +3,7 @@
 #include <linux/netlink.h>
 #include <net/if.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 
@@ -72,6 +73,11 @@ Code code_of_bind(int error, Code otherwise) {
 }
 
 }  // namespace
+
+std::optional<uint32_t> spare_queue(std::span<const ReceiveQueue> queues) {
+  const auto free = std::find_if(queues.rbegin(), queues.rend(), [](const auto& queue) { return !queue.dmabuf_id; });
+  return free == queues.rend() || free->index == 0 ? std::nullopt : std::optional(free->index);
+}
 
 Result<uint32_t> interface_index(const std::string& interface) {
   const unsigned index = ::if_nametoindex(interface.c_str());

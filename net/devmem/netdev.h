@@ -22,6 +22,9 @@ struct ReceiveQueue {
   std::optional<uint32_t> dmabuf_id;  ///< what is bound to it; nullopt: host memory
 };
 
+/// The queue to bind next: the last without a binding. nullopt when that is queue 0, which all other packets need, or none.
+std::optional<uint32_t> spare_queue(std::span<const ReceiveQueue> queues);
+
 /// A dma-buf that is bound to a NIC.
 struct BoundDmabuf {
   uint32_t id = 0;  ///< of the binding: what Netdev tells

@@ -81,8 +81,8 @@ Result<std::shared_ptr<const DevicePool>> DeviceNetwork::make_pool(int gpu, cons
   TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
   TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
   TCPX_ASSIGN_OR_RETURN(const auto queues, netdev.receive_queues(index));
-  const auto free = std::find_if(queues.rbegin(), queues.rend(), [](const auto& queue) { return !queue.dmabuf_id; });
-  if (free == queues.rend() || free->index == 0) {
+  const auto queue = devmem::spare_queue(queues);
+  if (!queue) {
     return Status(Code::kUnsupported, "bind device memory",
                   concat(interface, " has no receive queue to spare, of ", queues.size(), ": ethtool -L ", interface, " combined 2"));
   }
@@ -90,13 +90,13 @@ Result<std::shared_ptr<const DevicePool>> DeviceNetwork::make_pool(int gpu, cons
   TCPX_ASSIGN_OR_RETURN(const UniqueFd dmabuf, memory_.export_dmabuf(gpu, {memory.device(), front}));
   TCPX_ASSIGN_OR_RETURN(auto copies, memory_.make_copy_lane(gpu));
   TCPX_ASSIGN_OR_RETURN(auto steering, Steering::open(EthtoolCalls::real(), interface));
-  TCPX_ASSIGN_OR_RETURN(auto away, steering.take_out_of_rss(free->index));
-  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&free->index, 1), dmabuf.get()));
-  log(LogLevel::kDebug, "tcpx-soft: ", front, " bytes of device memory receive by queue ", free->index, " of ", interface);
+  TCPX_ASSIGN_OR_RETURN(auto away, steering.take_out_of_rss(*queue));
+  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&*queue, 1), dmabuf.get()));
+  log(LogLevel::kDebug, "tcpx-soft: ", front, " bytes of device memory receive by queue ", *queue, " of ", interface);
   return std::make_shared<const DevicePool>(DevicePool{
       .gpu = gpu,
       .interface = interface,
-      .queue = free->index,
+      .queue = *queue,
       .pages = PagePool::behind(std::move(memory), front),
       .bound = {id, front},
       .calls = devmem::SocketCalls::real(),

@@ -12,6 +12,7 @@ namespace {
 
 using devmem::Netdev;
 using devmem::ReceiveQueue;
+using devmem::spare_queue;
 
 constexpr uint16_t kNetdevFamily = 0x21;
 
@@ -52,6 +53,16 @@ TEST(DevmemNetdev, BindsToQueues) {
   const Bytes second = kernel.asked();
   EXPECT_EQ(second[sizeof(nlmsghdr)], std::byte{15});
   EXPECT_EQ(words_behind_heads(second), (std::vector<uint32_t>{1 << 16 | 8, 2, 3 << 16 | 8, 43}));
+}
+
+TEST(DevmemNetdev, TheLastQueueWithoutABindingIsSpareUnlessItIsTheFirst) {
+  using Queues = std::vector<ReceiveQueue>;
+  EXPECT_EQ(spare_queue(Queues{{0, {}}, {1, {}}, {2, 9}}), 1u);
+  EXPECT_EQ(spare_queue(Queues{{0, {}}, {1, {}}}), 1u);
+  EXPECT_EQ(spare_queue(Queues{{0, {}}, {1, 8}, {2, 9}}), std::nullopt);
+  EXPECT_EQ(spare_queue(Queues{{0, {}}}), std::nullopt);
+  EXPECT_EQ(spare_queue(Queues{{0, 7}}), std::nullopt);
+  EXPECT_EQ(spare_queue(Queues{}), std::nullopt);
 }
 
 TEST(DevmemNetdev, ARefusalSaysWhatIsMissing) {
