@@ -21,6 +21,8 @@ namespace {
 constexpr uint32_t kMostEntries = 64 * 1024;
 // The kernel fills in as many entries as there are at that moment, which may be more than it has announced.
 constexpr uint32_t kSpareEntries = 1024;
+// torvalds/linux: include/uapi/linux/ethtool_netlink_generated.h, since 6.14. Headers of older systems lack it.
+constexpr uint16_t kSplitThreshold = 17;  // ETHTOOL_A_RINGS_HDS_THRESH
 
 /// The ethtool requests of ioctl(2) that any user may make.
 class Ethtool {
@@ -86,20 +88,22 @@ class Ethtool {
   UniqueFd socket_;
 };
 
-std::optional<bool> ask_data_split(const std::string& interface) {
+/// Attributes of the answer to ETHTOOL_MSG_RINGS_GET; none where there is no answer.
+Bytes ask_rings(const std::string& interface) {
   auto family = GenericFamily::open(ETHTOOL_GENL_NAME);
-  if (!family.is_ok()) return std::nullopt;
+  if (!family.is_ok()) return {};
   Bytes question;
   append_attribute(question, ETHTOOL_A_RINGS_HEADER | NLA_F_NESTED, text_attribute(ETHTOOL_A_HEADER_DEV_NAME, interface));
-  const auto answer = family->ask(ETHTOOL_MSG_RINGS_GET, question);
-  return answer.is_ok() ? data_split_of(*answer) : std::nullopt;
+  auto answer = family->ask(ETHTOOL_MSG_RINGS_GET, question);
+  return answer.is_ok() ? *std::move(answer) : Bytes();
 }
 
 }  // namespace
 
 EthtoolAnswers ask_ethtool(const std::string& interface) {
   const Ethtool ethtool(interface);
-  EthtoolAnswers answers{.data_split = ask_data_split(interface)};
+  const Bytes rings = ask_rings(interface);
+  EthtoolAnswers answers{.data_split = data_split_of(rings), .split_threshold = split_threshold_of(rings)};
   const std::vector<std::string> flags = ethtool.names(ETH_SS_PRIV_FLAGS);
   if (const auto set = flags.empty() ? std::nullopt : ethtool.ask_value(ETHTOOL_GPFLAGS)) {
     for (size_t i = 0; i < std::min<size_t>(flags.size(), 32); ++i)
@@ -119,6 +123,11 @@ std::optional<bool> data_split_of(std::span<const std::byte> attributes) {
   if (split == ETHTOOL_TCP_DATA_SPLIT_ENABLED) return true;
   if (split == ETHTOOL_TCP_DATA_SPLIT_DISABLED) return false;
   return std::nullopt;
+}
+
+std::optional<uint32_t> split_threshold_of(std::span<const std::byte> attributes) {
+  const auto attribute = netlink_attribute(attributes, kSplitThreshold);
+  return attribute ? value_of<uint32_t>(*attribute) : std::nullopt;
 }
 
 }  // namespace tcpx::doctor

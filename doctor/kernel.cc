@@ -105,11 +105,9 @@ Findings check_receiving(const KernelFacts& facts) {
   constexpr char kImage[] =
       "recreate the machine from a Container-Optimized OS image for GPUDirect-TCPX (A3 High: family cos-105-lts or later): "
       "gcloud compute images list --project=cos-cloud --no-standard-images";
-  constexpr std::pair<unsigned, unsigned> kSendVersion{6, 16};
-  const auto& [nobodys, google, linux_own] = facts.devmem;
-  const bool vendor_path = facts.expected.vendor_path, asked = nobodys == ENOPROTOOPT && google;
-  const bool is_google = asked && google != ENOPROTOOPT, known = is_google || (asked && linux_own);
-  const bool is_linux = known && !is_google && linux_own != ENOPROTOOPT, has_none = known && !is_google && !is_linux;
+  const DevmemKind kind = kind_of(facts.devmem);
+  const bool vendor_path = facts.expected.vendor_path, known = kind != DevmemKind::kUnknown;
+  const bool is_google = kind == DevmemKind::kGoogle, has_none = kind == DevmemKind::kNone;
   const std::string kernel = concat("kernel ", facts.release);
   const std::string none = concat(kernel, " has no devmem TCP: it knows SO_DEVMEM_DONTNEED neither as option 97 nor as 80");
   const std::string does_without = concat(facts.expected.because, "; plain TCP does without.");
@@ -126,7 +124,7 @@ Findings check_receiving(const KernelFacts& facts) {
       {"devmem",
        is_google ? concat(kernel, " is Google's with devmem TCP: it knows SO_DEVMEM_DONTNEED as option 97")
                  : concat(kernel, " knows SO_DEVMEM_DONTNEED as option 80: Linux's own devmem TCP, ",
-                          version_of(facts.release) >= kSendVersion ? "receive and send" : "receive only"),
+                          sends_device_memory(facts.release) ? "receive and send" : "receive only"),
        is_google || !vendor_path, kWarn,
        "The GPUDirect-TCPX plugin of 2024 works with Google's kernel only (option 97); later builds take this one, too.",
        concat(kImage, "   # or take a plugin that supports Linux's devmem TCP")},
@@ -243,6 +241,18 @@ Findings check_settings(const KernelFacts& facts) {
 }
 
 }  // namespace
+
+DevmemKind kind_of(const DevmemAnswers& answers) {
+  const auto& [nobodys, google, linux_own] = answers;
+  if (nobodys != ENOPROTOOPT || !google) return DevmemKind::kUnknown;
+  if (google != ENOPROTOOPT) return DevmemKind::kGoogle;
+  if (!linux_own) return DevmemKind::kUnknown;
+  return linux_own != ENOPROTOOPT ? DevmemKind::kLinux : DevmemKind::kNone;
+}
+
+bool sends_device_memory(const std::string& release) {
+  return version_of(release) >= std::pair{6u, 16u};
+}
 
 KernelFacts kernel_facts(const Machine& machine) {
   KernelFacts facts{.expected = expected_path(machine)};

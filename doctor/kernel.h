@@ -29,6 +29,17 @@ struct DevmemAnswers {
   std::optional<int> nobodys, google, linux_own;
 };
 
+/// Whose devmem TCP a kernel has.
+enum class DevmemKind : uint8_t {
+  kUnknown,  ///< it could not be asked
+  kNone,
+  kGoogle,
+  kLinux,
+};
+DevmemKind kind_of(const DevmemAnswers& answers);
+/// @param release of a kernel with Linux's own: "6.18.44-cloud"
+bool sends_device_memory(const std::string& release);
+
 /// With what the running kernel was built.
 struct BuildConfig {
   std::string path;                  ///< "" when it cannot be read

@@ -12,6 +12,7 @@
 #include "base/unique_fd.h"
 #include "base/words.h"
 #include "doctor/network.h"
+#include "net/soft/interfaces.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -19,6 +19,7 @@ namespace tcpx::doctor {
 /// As ethtool(8) shows it. A value that a driver does not tell is empty.
 struct EthtoolAnswers {
   std::optional<bool> data_split;                            ///< `ethtool -g`: TCP data split
+  std::optional<uint32_t> split_threshold;                   ///< `ethtool -g`: HDS thresh, bytes; smaller packets are not split
   std::vector<std::pair<std::string, bool>> private_flags;   ///< `ethtool --show-priv-flags`
   std::optional<bool> ntuple;                                ///< `ethtool -k`: ntuple-filters
   std::optional<uint32_t> ntuple_rules;                      ///< `ethtool -n`: how many there are
@@ -30,6 +31,8 @@ EthtoolAnswers ask_ethtool(const std::string& interface);
 /// True when the headers of TCP packets are put apart from their data, out of the attributes of an answer to
 /// ETHTOOL_MSG_RINGS_GET. nullopt when driver or kernel do not tell.
 std::optional<bool> data_split_of(std::span<const std::byte> attributes);
+/// Size, in bytes, up to which packets are not split, out of the same answer. nullopt when none is told.
+std::optional<uint32_t> split_threshold_of(std::span<const std::byte> attributes);
 
 struct Nic {
   std::string name;

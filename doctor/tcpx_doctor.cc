@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "doctor/child_answer.h"
+#include "doctor/devmem.h"
 #include "doctor/environment.h"
 #include "doctor/finding.h"
 #include "doctor/gpu.h"
@@ -72,6 +73,12 @@ std::vector<Group> groups_of(const Machine& machine, const Options& options) {
              try_open(facts.nodes);
              facts.cuda = ask_cuda();
              return check_gpu(facts);
+           }},
+          {"devmem",
+           [&] {
+             DevmemFacts facts = devmem_facts(machine, list_interfaces(), !options.only.empty());
+             ask_devmem(facts);
+             return check_devmem(facts);
            }},
           {"plugin",
            [&] {

@@ -37,6 +37,7 @@ Nic a3_nic(const std::string& name) {
           .nearest_gpus = {"0000:04:00.0", "0000:05:00.0"},
           .gpu_distance = PciDistance::kSameSwitch,
           .ethtool = {.data_split = true,
+                      .split_threshold = 0,
                       .private_flags = {},
                       .ntuple = true,
                       .ntuple_rules = 2,
@@ -254,6 +255,13 @@ TEST(DoctorDataSplit, OnOffAndUnknownAreToldApart) {
            {attribute(ETHTOOL_A_RINGS_TCP_DATA_SPLIT, bytes_of(uint32_t{2})), std::nullopt},
            {{}, std::nullopt}})
     EXPECT_EQ(data_split_of(attributes), split);
+}
+
+TEST(DoctorDataSplit, TheThresholdIsThatOfHeaderSplit) {
+  const Bytes threshold = attribute(17, bytes_of(uint32_t{256}));  // ETHTOOL_A_RINGS_HDS_THRESH
+  EXPECT_EQ(split_threshold_of(rings(ETHTOOL_TCP_DATA_SPLIT_ENABLED) + threshold), 256u);
+  EXPECT_EQ(split_threshold_of(rings(ETHTOOL_TCP_DATA_SPLIT_ENABLED)), std::nullopt);
+  EXPECT_EQ(split_threshold_of(attribute(17, bytes_of(uint64_t{256}))), std::nullopt);
 }
 
 TEST(DoctorDataSplit, AttributesEndWhereTheyAreMalformed) {
