@@ -66,7 +66,7 @@ Fact reason_not_to(const DevmemFacts& facts) {
   }
   const auto prepared = [](const DevmemNic& each) { return is_known(each) && each.nic.ethtool.data_split == true; };
   if (!wanted && !facts.asked_for && std::ranges::none_of(facts.nics, prepared)) {
-    return row("header split is off: nobody has prepared a NIC for it",
+    return row("header split is not on: nobody has prepared a NIC for it",
                "Plain TCP is used. tcpx_doctor --only devmem says what it takes.", "");
   }
   return {.check = "use", .found = wanted ? concat(variable(), "=devmem") : "there are a GPU, a NIC and a kernel for it"};
@@ -119,9 +119,9 @@ Findings check_interface(const DevmemNic& each) {
   const std::string host = "A bind is refused then, and data is received into host memory.";
   return judge(
       {{"driver", nic.driver},
-       {"header_split", "the driver does not tell", said.data_split.has_value(), kWarn, host,
-        "ethtool -g {}   # TCP data split: a newer driver or firmware has it"},
-       {"header_split", "off", said.data_split == true, kWarn, host, "sudo ethtool -G {} tcp-data-split on"},
+       {"header_split", said.data_split ? "off" : "not told, as where nobody has switched it on", said.data_split == true, kWarn,
+        host,
+        concat(nic.driver == "mlx5_core" ? "sudo ethtool -K {} rx-gro-hw on && " : "", "sudo ethtool -G {} tcp-data-split on")},
        {"header_split", "on"},
        {"hds_thresh", concat(threshold), threshold == 0, kWarn, host,
         "sudo ethtool -G {} hds-thresh 0   # an ethtool newer than 6.14 knows the word"},

@@ -89,6 +89,9 @@ TEST(DoctorDevmem, TheCommandNamesTheInterfaceAndWhatItLacks) {
   DevmemNic& each = facts.nics[0];
   each.nic.ethtool.data_split = false;
   each.queues = std::vector<ReceiveQueue>{{0, {}}, {1, 4}, {2, 5}};
+  EXPECT_EQ(kDevmem.finding(facts, "header_split[eth1]").mend,
+            "sudo ethtool -K eth1 rx-gro-hw on && sudo ethtool -G eth1 tcp-data-split on");
+  each.nic.driver = "gve";
   EXPECT_EQ(kDevmem.finding(facts, "header_split[eth1]").mend, "sudo ethtool -G eth1 tcp-data-split on");
   EXPECT_TRUE(kDevmem.finding(facts, "rx_queues[eth1]").mend.starts_with("sudo ethtool -L eth1 combined 4 "));
   EXPECT_EQ(kDevmem.finding(facts, "rx_queues[eth2]").found, "4; the next to be bound is 2");
