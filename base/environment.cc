@@ -25,9 +25,10 @@ constexpr VariableInfo kTable[] = {
      "library "
      "that is named here, or that exists at one of the two places, and fails to load is an error."},
     {Variable::kNetwork, "UCCL_TCPX_NETWORK", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|tcpx|devmem|soft",
-     "`tcpx`: GPUDirect-TCPX, or an error. `devmem`, `soft`: the software plugin, `devmem` with device-memory TCP of upstream Linux, `soft` "
-     "without. `auto`: GPUDirect-TCPX where it is installed, else the software plugin, with device-memory TCP if there is a GPU and header "
-     "split is on. A NIC that lacks something is used by plain TCP, and a line of the log says what. `UCCL_TCPX_PLUGIN_PATH` comes first."},
+     "`tcpx`: GPUDirect-TCPX, or an error. `devmem`, `soft`: the software plugin, `devmem` with [device-memory TCP]"
+     "(deploy_devmem.md) of upstream Linux, `soft` without. `auto`: GPUDirect-TCPX where it is installed, else the software plugin, "
+     "with device-memory TCP if there is a GPU and header split is on. A NIC that lacks something is used by plain TCP, and a line of "
+     "the log says what. `UCCL_TCPX_PLUGIN_PATH` comes first."},
     {Variable::kDebug, "UCCL_TCPX_DEBUG", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "1 logs at debug level and makes the test programs print request metadata, the device handle, every descriptor and the "
      "bounce "
@@ -55,12 +56,8 @@ constexpr VariableInfo kTable[] = {
      "unset, share the NIC of that GPU (see UCCL_TCPX_FAR_NICS), and the number must be the same at both ends. Otherwise both ends use "
      "the larger of their two numbers."},
     {Variable::kFarNics, "UCCL_TCPX_FAR_NICS", VariableKind::kInteger, "", 0, 1, 0, "0", "",
-     "GPUDirect-TCPX: 1 lets the channels of a GPU go over NICs that are not its own. Its receive datapath manager (RxDM) has "
-     "one "
-     "NIC for each GPU, the one below the same PCIe switch, and puts the rules that bring payload into GPU memory there, "
-     "whatever "
-     "the destination address. What comes over another NIC lands in host memory, and the plugin ends the process. So set 1 only for "
-     "a manager that works differently. No effect with the software plugin."},
+     "GPUDirect-TCPX: 1 lets the channels of a GPU go over NICs that are not [its own](deploy_a3.md#bare-vms), for a receive datapath "
+     "manager (RxDM) that steers to others, too: with Google's the plugin ends the process. No effect with the software plugin."},
     {Variable::kRecvWindow, "UCCL_TCPX_RECV_WINDOW", VariableKind::kInteger, "chunks", 1, 128, 0,
      "128 on a single channel, else 16", "",
      "Most receives that a channel holds at once, from the post to the return of its pages. Over GPUDirect-TCPX at most 16. More "
@@ -85,20 +82,18 @@ constexpr VariableInfo kTable[] = {
      "Endpoint: deadline of an operation, from its submission to its end, when the call gives none."},
     {Variable::kPeerTimeoutMs, "UCCL_TCPX_PEER_TIMEOUT_MS", VariableKind::kInteger, "ms", 3300, 120000, 30000, "30000", "",
      "Endpoint: how long a peer's host, or the path to it, may be silent before it counts as gone. Operations still end by their own "
-     "deadlines. A process that ends is noticed at once. Software plugin: an idle connection also survives "
+     "deadlines. Software plugin: an idle connection also survives "
      "at least this much silence, even when the endpoint was given another time."},
     {Variable::kInlineBytes, "UCCL_TCPX_INLINE_BYTES", VariableKind::kInteger, "bytes", 0, 65536, 65536, "65536", "",
      "Endpoint: messages of at most this size travel inline on the control connection, in one round trip and without the chunks of "
-     "the pipeline. 0 sends everything but empty messages through the pipeline. Each end decides for what it sends. Within a host of "
-     "which an end has a GPU, at most 16384."},
+     "the pipeline. 0 sends everything but empty messages through the pipeline. Each end decides for what it sends; [one "
+     "host](endpoint.md#how-bytes-travel) has a smaller bound."},
     {Variable::kMaxPeerBytes, "UCCL_TCPX_MAX_PEER_BYTES", VariableKind::kInteger, "bytes", 0, int64_t{1} << 50, 0, "0", "",
      "Endpoint: most memory that all its peers together may make it hold, at least 33554432. 0: an eighth of the machine's memory, or "
      "of what the control group (the container) may use. When it is used up, peers wait, and new connections are refused."},
     {Variable::kLocal, "UCCL_TCPX_LOCAL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off",
-     "Endpoint: `auto` lets two endpoints of one host share memory: control messages between them need no system call, and long "
-     "transfers are copied from one process's memory to the other's, or through shared memory; when that is not possible, the log "
-     "line of the connection says why. Both must run as one user. `off` uses TCP there, too. Each end decides for itself, and one end "
-     "with `off` is enough."},
+     "Endpoint: `auto` lets two endpoints of [one host](endpoint.md#one-host) share memory, if both run as one user; when that is not "
+     "possible, the log line of the connection says why. `off` uses TCP there, too; one end with `off` is enough."},
     {Variable::kLocalDir, "UCCL_TCPX_LOCAL_DIR", VariableKind::kText, "", 0, 0, 0, "", "",
      "Endpoint: directory in which endpoints of one host meet when their network namespaces differ, as those of containers and pods do. "
      "Both must have mounted the same one, under whatever path. When unset, `/dev/shm/tcpx-UID`, with the user's number. It is "
@@ -109,9 +104,8 @@ constexpr VariableInfo kTable[] = {
      "vendor's has none of that. `off` lets anybody connect, as if no credential were set. While it is `off` by "
      "default, an Endpoint without a listen address serves only clients that connect to a data NIC's address or to loopback."},
     {Variable::kSecretFile, "UCCL_TCPX_SECRET_FILE", VariableKind::kText, "", 0, 0, 0, "", "",
-     "File with a secret of 32 bytes or more: a regular file of this user or of root that neither group nor others can read. An "
-     "Endpoint reads it when it is made, speaks TLS 1.3 on its control connections, and meets only ends with the same secret. The "
-     "software plugin's sockets prove it ([security](security.md)). Needs OpenSSL 3."},
+     "File with a secret of 32 bytes or more: a regular file of this user or of root that neither group nor others can read. What "
+     "it does is told in [security](security.md). Needs OpenSSL 3."},
     {Variable::kTlsCert, "UCCL_TCPX_TLS_CERT", VariableKind::kText, "", 0, 0, 0, "", "",
      "Instead of a secret: PEM file with this end's certificate, and those up to the CA. It must be good for servers and clients, since "
      "each end verifies the other's. Changed files are read anew for new connections; broken ones are not used, with a warning."},
