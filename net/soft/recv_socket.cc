@@ -323,7 +323,8 @@ Status RecvSocket::place(const devmem::DevmemRead& read) {
 
 Status RecvSocket::give_back_pages() {
   if (!device_) return Status::ok();
-  if (const uint32_t count = let_go_.exchange(0, std::memory_order_relaxed); count > 0)
+  // Pairs with let_go: the last look at the pages was before.
+  if (const uint32_t count = let_go_.exchange(0, std::memory_order_acquire); count > 0)
     TCPX_RETURN_IF_ERROR(device_->consumed(count));
   return device_->flush();
 }

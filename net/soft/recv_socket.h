@@ -46,7 +46,7 @@ class RecvSocket final : public SocketHandler {
   uint64_t give_backs() const { return device_ ? device_->give_backs() : 0; }
   /// Any thread: nobody reads the `tokens` oldest fragments any longer.
   void let_go(uint32_t tokens) {
-    let_go_.fetch_add(tokens, std::memory_order_relaxed);
+    let_go_.fetch_add(tokens, std::memory_order_release);
     kick();
   }
   /// Called by the comm, under its lock: a chunk of message `sequence` waits here until kicked.
