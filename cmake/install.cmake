@@ -11,7 +11,7 @@ include(CMakePackageConfigHelpers)
 
 set(_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tcpx)
 install(TARGETS tcpx EXPORT tcpxTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS tcpx_soft_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS tcpx_soft_plugin tcpx_devmem_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # The back-end for NIXL lies beside the scripts that put it into a wheel and measure it.
 install(TARGETS nixl_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/nixl)
 foreach(script IN ITEMS install.py bench.py memory.py result.py wheel.py)

@@ -1,10 +1,12 @@
-// The symbols of libnccl-net-tcpx-soft.so: the version 7 table, and those of versions 9 to 11 as adapters over it. NCCL takes
+// The symbols of libnccl-net-tcpx-soft.so, and of libnccl-net-tcpx-devmem.so, which is the same and uses device-memory TCP where
+// UCCL_TCPX_NETWORK says nothing else: the version 7 table, and those of versions 9 to 11 as adapters over it. NCCL takes
 // the newest that it knows. Version 8 is left out: it would give NCCL nothing new, and programs that look for it first read its
 // properties as those of version 7 (trap 29).
 #include <atomic>
 #include <climits>
 #include <cstring>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "net/abi/nccl_net_v9_to_v11.h"
@@ -41,6 +43,9 @@ void to_host(LogLevel level, std::string_view text, void*) {
 // Loaded as a library, the plugin logs through the logger of its loader.
 int init_with_logger(abi::NcclLogger logger) {
   if (logger != nullptr && host_logger.exchange(logger) == nullptr) set_log_sink(&to_host, nullptr);
+#ifdef TCPX_EXPORTS_DEVMEM
+  if (!environment_is_set(Variable::kNetwork)) (void)environment_set(Variable::kNetwork, "devmem");
+#endif
   // Who loads this file tells handles in clear, and ends with certificates have no other keys than those that handles give.
   const auto security = SecuritySettings::from_environment();
   if (security.is_ok() && security->protection == Protection::kEncrypt && security->credential == Credential::kCertificate) {

@@ -50,7 +50,7 @@ case $step in
     ;;
 
   files)
-    for file in lib/libtcpx.so lib/libnccl-net-tcpx-soft.so lib/nixl/{libplugin_TCPX.so,install.py,bench.py,memory.py,result.py,wheel.py} \
+    for file in lib/libtcpx.so lib/libnccl-net-tcpx-{soft,devmem}.so lib/nixl/{libplugin_TCPX.so,install.py,bench.py,memory.py,result.py,wheel.py} \
       include/tcpx_interface.h include/tcpx/{endpoint,status,types}.h \
       bin/{tcpx_doctor,test_device_discovery,test_tcpx_transfer,tcpx_perf,test_tcpx_perf,p2p_fullmesh} lib/pkgconfig/tcpx.pc \
       lib/cmake/tcpx/tcpxConfig{,Version}.cmake share/doc/tcpx/{{README,CHANGELOG,CONTRIBUTING,SECURITY}.md,LICENSE,tcpx.cdx.json,docs/env.md,examples/first_transfer.cc}; do
