@@ -4,7 +4,7 @@
 //   devmem_transfer send INTERFACE ADDRESS PORT MIB
 //   devmem_transfer rule INTERFACE QUEUE ADDRESS PORT       as an administrator adds one, for IPv4
 //   devmem_transfer remove INTERFACE LOCATION
-//   devmem_transfer rules INTERFACE                         prints rules and RSS table
+//   devmem_transfer rules INTERFACE                         prints rules, RSS table, and how many queues are bound
 //
 // The dma-bufs are host memory (/dev/udmabuf), so every byte can be compared with the pattern. Prints what has come how; exit
 // code 1 when something went wrong or nothing came into device memory.
@@ -186,13 +186,17 @@ Status add_rule(const FlowTable& table, uint32_t queue, const SocketAddress& add
 }
 
 Status print_rules(const FlowTable& table) {
+  TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(table.interface()));
+  TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
+  TCPX_ASSIGN_OR_RETURN(const auto queues, netdev.receive_queues(index));
   TCPX_ASSIGN_OR_RETURN(const auto rules, table.rules());
   TCPX_ASSIGN_OR_RETURN(const auto rss, table.rss());
   std::printf("%zu rules:", rules.size());
   for (const auto& rule : rules) std::printf(" %u to queue %u", rule.spec.location, static_cast<unsigned>(rule.spec.ring_cookie));
   std::printf("; RSS:");
   for (const uint32_t queue : rss) std::printf(" %u", queue);
-  std::printf("\n");
+  const auto bound = std::count_if(queues.begin(), queues.end(), [](const auto& queue) { return queue.dmabuf_id.has_value(); });
+  std::printf("; bound: %d\n", static_cast<int>(bound));
   return Status::ok();
 }
 

@@ -30,10 +30,10 @@ echo "up after $(cut -d' ' -f1 /proc/uptime) s with Linux $(uname -r)"
 
 address=10.9.0.1
 port=5201
-# steered RULES [TABLE]: rules and RSS table are these, the latter by default that of the driver.
+# steered RULES [TABLE [BOUND]]: rules and RSS table are these, the latter by default that of the driver, and so many queues are bound.
 steered() {
   /devmem_transfer rules wire0 >/rules
-  [ "$(cat /rules)" = "$1; RSS: ${2:-0 1 0 1 0 1 0 1}" ] || failure "rules: $(cat /rules), and should be: $*"
+  [ "$(cat /rules)" = "$1; RSS: ${2:-0 1 0 1 0 1 0 1}; bound: ${3:-0}" ] || failure "rules: $(cat /rules), and should be: $*"
 }
 # transfer NAME PATTERN [FAULT VALUE]: what the receiver says has PATTERN.
 transfer() {
@@ -96,7 +96,6 @@ refusal lo 0 "TCPX_E_UNSUPPORTED.*a driver that restarts single queues (errno 95
 refusal wire0 2 "is there such a receive queue"
 refusal wire7 0 "there is no interface wire7"
 
-
 # Endpoints, and what is below them, on both hosts.
 export UCCL_TCPX_NETWORK=devmem UCCL_TCPX_SOFT_POOL_BYTES=4194304 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=wire UCCL_TCPX_LOG_LEVEL=info
 export UCCL_TCPX_OP_TIMEOUT_MS=60000 UCCL_TCPX_TIMEOUT_MS=60000
@@ -111,6 +110,51 @@ for layer in plugin pipeline endpoint; do
   grep -q "came 23[0-9]* bytes into device memory by wire0" /served || failure "layer $layer: not into device memory"
   grep -q "sends from device memory by wire1, 0 of them copied" /asked || failure "layer $layer: not from device memory"
 done
+steered "0 rules:"
+
+# endpoints NAME [WORD...]: bytes move with these words.
+endpoints() {
+  echo "== endpoints: $1"
+  shift
+  /tcpx_perf server 0 --layer endpoint >/served 2>&1 &
+  server=$!
+  far env "$@" /tcpx_perf client $address 0 --layer endpoint -b 4M -n 8 -w 1 >/asked 2>&1 || { failure "the client" && tail -5 /asked; }
+  wait $server || { failure "the server" && tail -5 /served; }
+  grep -h "PASSED\|device memory by" /served /asked
+}
+for fault in "linear_bytes 100" "whole_every 7" "lose_every 50"; do
+  echo "${fault#* }" >"/sys/module/wire_nic/parameters/${fault% *}"
+  endpoints "$fault"
+  echo 0 >"/sys/module/wire_nic/parameters/${fault% *}"
+done
+UCCL_TCPX_SOFT_POOL_BYTES=1048576 endpoints "a pool of 256 pages, and 1024 of the NIC"
+(sleep 2 && ip link set wire0 down && sleep 0.3 && ip link set wire0 up) &
+endpoints "the link goes down and comes back"
+wait $!
+
+# Either side is killed, now and then.
+kills=$(sed -n 's/.*kills=\([0-9]*\).*/\1/p' /proc/cmdline)
+for i in $(seq "${kills:-6}"); do
+  /tcpx_perf server 0 --layer endpoint >/served 2>&1 &
+  server=$!
+  nsenter -t "$other" -n /tcpx_perf client $address 0 --layer endpoint -b 1M --duration 100 >/asked 2>&1 &
+  client=$!
+  for _ in $(seq 300); do
+    grep -q "connection 1" /served && break
+    sleep 0.1
+  done
+  usleep $((i * 7919 % 1000000))
+  if [ $((i % 2)) = 0 ]; then killed=$server left=$client; else killed=$client left=$server; fi
+  kill -9 $killed
+  for _ in $(seq 300); do
+    kill -0 $left 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -9 $left 2>/dev/null && failure "kill $i: the other side stayed"
+  wait $killed $left
+done
+echo "== ${kills:-6} kills"
+endpoints "after kills"
 steered "0 rules:"
 
 # The suite of the software plugin, both ends of which are one process: what it sends to itself goes to the other host and comes back.
