@@ -1,11 +1,13 @@
 // Connections of the software plugin whose payload a NIC puts into device memory, or takes from there (tests/support/played_nic.h).
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
 
+#include "base/host_dmabuf.h"
 #include "base/text.h"
 #include "measure/pattern.h"
 #include "tests/support/apart_fixture.h"
@@ -20,6 +22,7 @@ using namespace soft;
 
 class SoftDeviceMemory : public SoftApart {
  protected:
+  SoftDeviceMemory() : SoftApart(make_machine_memory_ops()) {}
   void SetUp() override {
     SoftApart::SetUp();
     allow_log("net/devmem");
@@ -83,6 +86,21 @@ TEST_F(SoftDeviceMemory, MessagesInTooManyFragmentsArrive) {
   EXPECT_TRUE(all_are_back(nic));
 }
 
+TEST_F(SoftDeviceMemory, ThePoolsFrontIsExportedAlone) {
+  constexpr size_t kFront = 2 << 20;
+  const MemoryBuffer memory = must(memory_->allocate_device(0, kFront + 16 * kPageBytes));
+  const auto exported = memory_->export_dmabuf(0, {memory.device(), kFront});
+  if (!memory_->has_gpu() && !has_udmabuf()) {
+    EXPECT_EQ(exported.status().code(), Code::kUnsupported);
+    GTEST_SKIP() << "neither a GPU nor /dev/udmabuf";
+  }
+  ASSERT_OK(exported);
+  EXPECT_EQ(::lseek(exported->get(), 0, SEEK_END), static_cast<off_t>(kFront));
+  EXPECT_FALSE(memory_->export_dmabuf(0, {memory.device() + 100, kPageBytes}).is_ok());
+  std::vector<std::byte> host(kPageBytes);
+  EXPECT_FALSE(memory_->export_dmabuf(0, whole_pages(host.data(), host.size())).is_ok());
+}
+
 /// A receiver, and a source of messages for it.
 class DeviceReceiver : public SoftDeviceMemory {
  protected:
@@ -95,23 +113,23 @@ class DeviceReceiver : public SoftDeviceMemory {
     from_ = must(sends_->register_region(source_.data(), source_.size(), MemoryType::kHost));
     into_ = must(memory_->allocate_device(0, source_.size()));
     device_ = must(receives_->register_region(into_.device(), into_.size(), MemoryType::kCuda));
-    host_ = must(receives_->register_region(into_.device(), into_.size(), MemoryType::kHost));
+    host_ = must(receives_->register_region(host_into_.data(), host_into_.size(), MemoryType::kHost));
   }
   void send(size_t bytes) {
     auto* const request = must(sends_->isend(source_.data(), static_cast<int>(bytes), 0, from_));
     EXPECT_TRUE(is_done(*sends_, request));
   }
   abi::TcpxRequest* post(size_t bytes, const SoftRegion* region) {
-    return must(receives_->irecv(into_.device(), static_cast<int>(bytes), 0, region));
+    return must(receives_->irecv(region == host_ ? host_into_.data() : into_.device(), static_cast<int>(bytes), 0, region));
   }
   /// The bytes that the list of a receive names, in order.
   std::vector<std::byte> listed(const abi::TcpxRequest& request, size_t bytes) const {
     std::vector<std::byte> all(bytes);
+    const PagePool& pool = *nic_->pool()->pages;
     const auto* list = static_cast<const Fragment*>(request.unpack_slot.mem);
     for (uint64_t i = 0; i < *request.unpack_slot.cnt; ++i) {
       EXPECT_LE(list[i].len, kPageBytes) << "longer ones are beyond NCCL's kernels";
-      std::copy_n(nic_->pool()->pages->host_base() + list[i].src_off, list[i].len,
-                  all.begin() + static_cast<ptrdiff_t>(list[i].dst_off));
+      EXPECT_OK(nic_->pool()->copies->copy(all.data() + list[i].dst_off, pool.device_base() + list[i].src_off, list[i].len));
     }
     return all;
   }
@@ -122,6 +140,7 @@ class DeviceReceiver : public SoftDeviceMemory {
   std::unique_ptr<SoftRecvComm> receives_;
   SoftRegion* from_ = nullptr;
   MemoryBuffer into_;
+  std::vector<std::byte> host_into_ = std::vector<std::byte>(4 << 20);
   SoftRegion *device_ = nullptr, *host_ = nullptr;
 };
 
@@ -146,7 +165,7 @@ TEST_F(DeviceReceiver, BytesThatGoToHostMemoryHoldNoPages) {
   const auto* request = post(source_.size(), host_);
   send(source_.size());
   ASSERT_TRUE(is_done(*receives_, request));
-  EXPECT_TRUE(std::equal(source_.begin(), source_.end(), into_.device()));
+  EXPECT_TRUE(std::equal(source_.begin(), source_.end(), host_into_.begin()));
   EXPECT_TRUE(all_are_back(*nic_)) << "though it is not consumed";
   EXPECT_GT(nic_->fragments(), 64u) << "pages were used again";
 }
@@ -203,7 +222,9 @@ class DeviceSender : public SoftDeviceMemory {
     wire_ = wire(kStreamChunkBytes, 0, 1);
     comm_ = send_by(*nic_, std::move(wire_->ours));
     source_ = must(memory_->allocate_device(0, kBytes));
-    fill_pattern({source_.device(), kBytes}, 1);
+    std::vector<std::byte> content(kBytes);
+    fill_pattern(content, 1);
+    ASSERT_OK(nic_->pool()->copies->copy(source_.device(), content.data(), kBytes));
     region_ = must(comm_->register_region(source_.device(), kBytes, MemoryType::kCuda));
     request_ = must(comm_->isend(source_.device(), kBytes, 0, region_));
   }

@@ -23,6 +23,7 @@ inline void set_buffers(const UniqueFd& from, const UniqueFd& to, int bytes) {
 
 class SoftApart : public ::testing::Test {
  protected:
+  explicit SoftApart(std::unique_ptr<MemoryOps> memory = make_host_memory_ops()) : memory_(std::move(memory)) {}
   void SetUp() override { allow_log("tcpx-soft"); }
   /// A connection, of which the test may drive an end.
   std::unique_ptr<Wire> wire(uint32_t chunk_bytes = kLongestApart, int data_buffer = 0, size_t sockets = 2) {
@@ -45,7 +46,7 @@ class SoftApart : public ::testing::Test {
     return answer.status();
   }
 
-  const std::unique_ptr<MemoryOps> memory_ = make_host_memory_ops();
+  const std::unique_ptr<MemoryOps> memory_;
   const std::shared_ptr<soft::IoPool> io_ = *soft::IoPool::create(2);
   const std::shared_ptr<soft::PagePool> pool_ = *soft::PagePool::create(*memory_, 0, 4 << 20);
 };

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -104,7 +105,8 @@ class RecvStream {
     TCPX_ASSIGN_OR_RETURN(auto target,
                           type == MemoryType::kCuda ? memory.allocate_device(0, kBytes) : memory.allocate_mapped(0, kBytes));
     TCPX_ASSIGN_OR_RETURN(auto region, comm.register_region(target.device(), kBytes, type));
-    return RecvStream(comm, pool, std::move(target), region, limits);
+    TCPX_ASSIGN_OR_RETURN(auto lane, memory.make_copy_lane(0));
+    return RecvStream(comm, pool, std::move(target), region, limits, std::move(lane));
   }
 
   /// Posts up to the window and tests the oldest. @return true when there was anything to do, the comm's error, or kMismatch.
@@ -130,8 +132,8 @@ class RecvStream {
 
  private:
   RecvStream(soft::SoftRecvComm& comm, const soft::PagePool& pool, MemoryBuffer target, soft::SoftRegion* region,
-             StreamLimits limits)
-      : comm_(&comm), pool_(&pool), target_(std::move(target)), region_(region), limits_(limits) {}
+             StreamLimits limits, std::unique_ptr<CopyLane> lane)
+      : comm_(&comm), pool_(&pool), target_(std::move(target)), region_(region), limits_(limits), lane_(std::move(lane)) {}
 
   std::byte* place(uint64_t number) const { return target_.device() + number % kQueueDepth * kLargestMessage; }
 
@@ -150,8 +152,14 @@ class RecvStream {
     size_t listed = 0;
     for (const Fragment& fragment : list) {
       if (fragment.dst_off != listed || fragment.len > bytes - listed) return damaged("a list that does not tile it");
-      if (std::memcmp(pool_->host_base() + fragment.src_off, sent.data() + listed, fragment.len) != 0)
-        return damaged("not these");
+      const std::byte* come = pool_->host_base() + fragment.src_off;
+      std::vector<std::byte> fetched;
+      if (pool_->host_base() == nullptr) {
+        fetched.resize(fragment.len);
+        TCPX_RETURN_IF_ERROR(lane_->copy(fetched.data(), pool_->device_base() + fragment.src_off, fragment.len));
+        come = fetched.data();
+      }
+      if (std::memcmp(come, sent.data() + listed, fragment.len) != 0) return damaged("not these");
       listed += fragment.len;
     }
     return listed == bytes ? Status::ok() : damaged("a list that ends early");
@@ -162,6 +170,7 @@ class RecvStream {
   MemoryBuffer target_;
   soft::SoftRegion* region_;
   StreamLimits limits_;
+  std::unique_ptr<CopyLane> lane_;
   std::deque<const abi::TcpxRequest*> outstanding_;
   uint64_t posted_ = 0, finished_ = 0;
 };

@@ -1,5 +1,5 @@
-// A NIC that puts payload into device memory and sends from it, played over ordinary TCP sockets: everything but the NIC is real. Its
-// pool is host memory, and a page whose token comes back is scribbled over, as the next packet would.
+// A NIC that puts payload into device memory and sends from it, played over ordinary TCP sockets: everything but the NIC is real, the GPU,
+// too, if there is one. A page whose token comes back is scribbled over, as the next packet would.
 //
 // What it receives it cuts into fragments at random, some of which come in host memory, and some reads as a whole. Sends are the kernel's
 // own without a copy, so their ends are told through the socket's error queue, unless the test holds those back.
@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <random>
@@ -93,7 +94,7 @@ class PlayedNic final : public devmem::SocketCalls {
       const uint32_t page = free_.back();
       free_.pop_back();
       const uint64_t off = uint64_t{page} * kPageBytes + random_() % (kPageBytes - n + 1);
-      std::memcpy(base_ + off, bytes.data() + at, n);
+      EXPECT_OK(pool_->copies->copy(base_ + off, bytes.data() + at, n));
       out_.emplace(std::pair(fd, next_token_), page);
       records.device(off, static_cast<uint32_t>(n), next_token_++, kPoolId);
       ++fragments_;
@@ -109,7 +110,10 @@ class PlayedNic final : public devmem::SocketCalls {
     uint32_t id = 0;
     std::memcpy(&id, static_cast<const cmsghdr*>(message.msg_control) + 1, sizeof id);
     EXPECT_EQ(id, kSourceId);
-    iovec piece{source_ + reinterpret_cast<uint64_t>(message.msg_iov->iov_base), message.msg_iov->iov_len};
+    // The kernel reads a copy for as long as it likes, as only the NIC reads a GPU's memory.
+    auto& copy = sent_.emplace_back(message.msg_iov->iov_len);
+    EXPECT_OK(pool_->copies->copy(copy.data(), source_ + reinterpret_cast<uint64_t>(message.msg_iov->iov_base), copy.size()));
+    iovec piece{copy.data(), copy.size()};
     msghdr real{};
     real.msg_iov = &piece;
     real.msg_iovlen = 1;
@@ -129,7 +133,7 @@ class PlayedNic final : public devmem::SocketCalls {
         const auto found = out_.find(std::pair(fd, range[0] + i));
         EXPECT_NE(found, out_.end()) << "a token that is not out";
         if (found == out_.end()) continue;
-        std::memset(base_ + uint64_t{found->second} * kPageBytes, 0xEE, kPageBytes);
+        EXPECT_OK(pool_->copies->copy(base_ + uint64_t{found->second} * kPageBytes, scribble_.data(), kPageBytes));
         free_.push_back(found->second);
         out_.erase(found);
         ++freed;
@@ -172,6 +176,8 @@ class PlayedNic final : public devmem::SocketCalls {
   std::vector<uint32_t> free_ TCPX_GUARDED_BY(mutex_);
   std::map<std::pair<int, uint32_t>, uint32_t> out_ TCPX_GUARDED_BY(mutex_);  // socket and token: page
   uint32_t next_token_ TCPX_GUARDED_BY(mutex_) = 0;
+  const std::vector<std::byte> scribble_ = std::vector<std::byte>(kPageBytes, std::byte{0xEE});
+  std::deque<std::vector<std::byte>> sent_ TCPX_GUARDED_BY(mutex_);
   uint64_t fragments_ TCPX_GUARDED_BY(mutex_) = 0, sends_ TCPX_GUARDED_BY(mutex_) = 0;
   bool holds_ends_ TCPX_GUARDED_BY(mutex_) = false;
 };
