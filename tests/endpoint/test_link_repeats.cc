@@ -84,7 +84,9 @@ class LinkRepeats : public NearLinkTest, public ::testing::WithParamInterface<Re
     } else {
       offer_read(id, way() == Way::kPull ? std::vector{source(0, kLong)} : std::vector<WireSource>());
     }
-    if (!begins) ASSERT_TRUE(went(way(), true));
+    if (!begins) {
+      ASSERT_TRUE(went(way(), true));
+    }
     if (way() == Way::kNetwork) {
       if (!memory_) memory_ = peer_send_->register_memory(peers_.data(), peers_.size(), MemoryType::kHost).value();
       ASSERT_TRUE(peer_send_->submit({.memory = *memory_, .bytes = kLong}).is_ok());
