@@ -94,21 +94,17 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
   // The GPU copies while this thread looks at what else has come. How that goes, the next turn sees.
-  if (pulls_.back().on_gpu && pulls_.size() <= kMaxRunning && can_begin(pulls_.back())) (void)submit(pulls_.back());
+  if (pulls_.back().on_gpu && pulls_.size() <= kMaxRunning) (void)submit(pulls_.back());
 }
 
-// @return false: a share is still being mapped, or cannot be
-bool PullLane::can_begin(const Pull& pull) const {
-  const auto has_buffer = [](const auto& mapping) { return mapping->mapped->is_done() && mapping->mapped->has_buffer(); };
-  return status_.is_ok() && std::all_of(pull.mappings.begin(), pull.mappings.end(), has_buffer);
-}
-
-// Finds the next segments, `most` at most. One ends wherever a range here or a source there ends. All shares are mapped.
+// Finds the next segments, `most` at most, up to the first share that is not mapped. One ends wherever a range here or a source there
+// ends.
 void PullLane::find_segments(Pull& pull, size_t most) {
   const WireArray<WireSource> from(pull.words);
   const std::span<const HeldRange> ranges = pull.job->ranges;
   Place place = pull.place;
   pull.segments.clear();
+  pull.awaited = nullptr;
   pull.segments.reserve(std::min(most, from.size() - place.source + ranges.size() - place.range));
   while (place.range < ranges.size() && pull.segments.size() < most) {
     const HeldRange& range = ranges[place.range];
@@ -117,6 +113,10 @@ void PullLane::find_segments(Pull& pull, size_t most) {
     if (source.share != kHostMemory) {
       while (pull.mappings[place.mapping]->share != source.share) ++place.mapping;
       const Mapping& mapping = *pull.mappings[place.mapping];
+      if (!mapping.mapped->is_done() || !mapping.mapped->has_buffer()) {
+        pull.awaited = mapping.mapped.get();
+        break;
+      }
       begin = mapping.mapped->buffer->device() + (source.address - mapping.memory.base);
     }
     const uint64_t part = std::min(range.bytes - place.in_range, source.bytes - place.in_source);
@@ -147,23 +147,20 @@ bool PullLane::progress(TimePoint /*now*/) {
 }
 
 bool PullLane::step(Pull& pull, size_t& running) {
-  if (!pull.begun() && (!status_.is_ok() || running >= kMaxRunning)) {
+  if (!pull.is_copied() && (!status_.is_ok() || running >= kMaxRunning)) {
     if (status_.is_ok()) return false;
     end(pull, status_);
     return true;
   }
-  if (!pull.begun()) {
-    const auto is_done = [](const auto& mapping) { return mapping->mapped->is_done(); };
-    if (!std::all_of(pull.mappings.begin(), pull.mappings.end(), is_done)) return false;
-    if (!can_begin(pull)) {
-      leave(pull);
-      return true;
-    }
-  }
-  // While one copy hangs, no further one is begun: it would hang, too.
-  running += pull.copy != nullptr && pull.copy->hangs() ? kMaxRunning : 1;
+  const bool hangs = pull.copy != nullptr && pull.copy->hangs();
   const Result<bool> done = pull.on_gpu ? step_on_gpu(pull) : step_on_host(pull);
-  if (done.is_ok() && !*done) return false;
+  // While one copy hangs, no further one is begun: it would hang, too. A pull that only waits for a share keeps none from beginning.
+  if (pull.is_copied()) running += hangs ? kMaxRunning : 1;
+  if (done.is_ok() && !*done) {
+    if (!pull.cannot_go_on()) return false;
+    leave(pull);
+    return true;
+  }
   Status status = check_peer();  // first: a copy fails because the peer has ended
   if (status.is_ok()) status = done.is_ok() ? Status::ok() : done.status();
   if (!status.is_ok() && status_.is_ok() && pull.copy != nullptr && pull.copy->denied()) {
@@ -180,6 +177,7 @@ bool PullLane::step(Pull& pull, size_t& running) {
 Status PullLane::submit(Pull& pull) {
   while (!pull.all_submitted() && status_.is_ok()) {
     if (pull.segments.empty()) find_segments(pull, kSegmentsAtOnce);
+    if (pull.segments.empty()) return Status::ok();  // the next share is not mapped yet
     const auto ticket = submit_segments(pull);
     if (!ticket.is_ok()) return ticket.status().code() == Code::kExhausted ? Status::ok() : ticket.status();
     pull.ticket = *ticket;
@@ -205,11 +203,13 @@ Result<CopyTicket> PullLane::submit_segments(Pull& pull) {
 // @return true when all bytes are in place
 Result<bool> PullLane::step_on_gpu(Pull& pull) {
   TCPX_RETURN_IF_ERROR(submit(pull));
-  if (!pull.ticket) return false;
-  SegmentCopier& copier = parts_.gpu_copier;
-  // A short one does not wait for long ones that were begun before it.
-  TCPX_ASSIGN_OR_RETURN(const bool copied, pull.submits == 1 ? copier.query_alone(*pull.ticket) : copier.query(*pull.ticket));
-  if (!copied) return false;
+  if (pull.ticket) {
+    SegmentCopier& copier = parts_.gpu_copier;
+    // A short one does not wait for long ones that were begun before it.
+    TCPX_ASSIGN_OR_RETURN(const bool copied, pull.submits == 1 ? copier.query_alone(*pull.ticket) : copier.query(*pull.ticket));
+    if (!copied) return false;
+    pull.ticket.reset();
+  }
   if (!pull.all_submitted() && !status_.is_ok()) return status_;
   if (!pull.all_submitted()) return false;
   if (sum_key_ != nullptr) {

@@ -4,6 +4,8 @@
 // A process may lose the right to read its peer at any time. Then the jobs that are being pulled start again through the ring, and
 // all later ones use the ring.
 //
+// GPU memory is copied share by share, as the shares are mapped. Where one cannot be mapped, the job starts again in another way.
+//
 // A copy counts only if the peer still held its connection when the copy was over: after giving it up, the peer may reuse its memory.
 // The peer says so in a word of the shared area (lanes/host_area.h); a dead peer shows in its pidfd.
 #pragma once
@@ -138,19 +140,23 @@ class PullLane final : public Lane {
     bool on_gpu = false;
     Place place;                        // of the next segment
     std::vector<CopySegment> segments;  // found last; on_gpu: and not given to the copier yet
-    std::optional<CopyTicket> ticket;   // on_gpu: of the last ones given to it
+    std::optional<CopyTicket> ticket;   // on_gpu: of the last ones given to it; empty once they are in place
+    const PendingBuffer* awaited =
+        nullptr;                        // of `mappings`: the next segment lies in it, and it was not mapped when last looked at
     uint32_t submits = 0;               // on_gpu: until now
     // With checksums: the parts of the sum that the submits compute, and bytes of the job in them.
     std::vector<std::unique_ptr<uint64_t>> sums;
     uint64_t summed_bytes = 0;
     std::shared_ptr<HostCopy> copy;     // not on_gpu
-    bool begun() const { return ticket || copy != nullptr; }
+    /// True while a copy for it may be under way.
+    bool is_copied() const { return ticket || copy != nullptr; }
+    /// True when the next share cannot be mapped, and nothing touches the job's memory.
+    bool cannot_go_on() const { return !ticket && awaited != nullptr && awaited->is_done() && !awaited->has_buffer(); }
     bool all_submitted() const { return segments.empty() && place.range == job->ranges.size(); }
   };
 
   bool reaches(const WireSource& source, bool on_gpu, const Mapping*& known);
   static void find_segments(Pull& pull, size_t most);
-  bool can_begin(const Pull& pull) const;
   bool step(Pull& pull, size_t& running);
   Status submit(Pull& pull);
   Result<CopyTicket> submit_segments(Pull& pull);

@@ -18,8 +18,8 @@ class ChunkedOps : public HiddenMemoryOps {
         .kind = ShareKind::kIpc, .base = reinterpret_cast<uintptr_t>(base) + offset / chunk * chunk, .bytes = chunk};
   }
   Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, int /*fd*/) override {
-    EXPECT_TRUE(wait_until([this] { return !mapping_held_; }));
-    if (refuses) return Status(Code::kCuda, "map shared GPU memory", "the test refuses");
+    EXPECT_TRUE(wait_until([&] { return !mapping_held_ && share.base != held_base_; }));
+    if (refuses || share.base == refused_base) return Status(Code::kCuda, "map shared GPU memory", "the test refuses");
     ++mapped;
     return counted("mappings of a peer's GPU memory", MemoryBuffer(nullptr, peers, share.bytes, [this] {
                      EXPECT_TRUE(wait_until([this] { return !unmapping_held_; }));
@@ -33,22 +33,27 @@ class ChunkedOps : public HiddenMemoryOps {
   void release_sharing() { sharing_held_ = false; }
   void hold_mapping() { mapping_held_ = true; }
   void release_mapping() { mapping_held_ = false; }
+  /// As `hold_mapping`, of one share. @param base its address; 0: of none
+  void hold_mapping_of(uint64_t base) { held_base_ = base; }
 
   std::byte* base = nullptr;
   std::byte* peers = nullptr;
   size_t chunk = 0;
   bool wanting = false;
   std::atomic<bool> refuses = false;
+  std::atomic<uint64_t> refused_base = 0;
   std::atomic<int> mapped = 0;  // by an Unmapper's threads
 
  private:
   std::atomic<bool> sharing_held_ = false, mapping_held_ = false, unmapping_held_ = false;
+  std::atomic<uint64_t> held_base_ = 0;
 };
 
 class LinkShares : public NearLinkTest {
  protected:
   static constexpr uint64_t kShare = 5, kBase = uint64_t{1} << 40;
-  static constexpr size_t kChunk = kPart / 4;
+  static constexpr size_t kChunk = kPart / 4, kHalf = kLong / 2;
+  static constexpr uint64_t kSecond = kBase + (uint64_t{1} << 30);
 
   LinkShares() {
     gpu_.base = device_.data();
@@ -69,6 +74,18 @@ class LinkShares : public NearLinkTest {
   void share(uint64_t bytes) { NearLinkTest::share(kShare, {.kind = ShareKind::kIpc, .base = kBase, .bytes = bytes}); }
   void offer_write_from(uint64_t offset) {
     offer_write({{.share = kShare, .address = kBase + offset, .bytes = kLong}}, {advertised(device_id_, 0, kLong)});
+  }
+  /// A write from two shares, of which the second is held by the driver.
+  void offer_write_from_two() {
+    gpu_.hold_mapping_of(kSecond);
+    share(kHalf);
+    NearLinkTest::share(kShare + 1, {.kind = ShareKind::kIpc, .base = kSecond, .bytes = kLong - kHalf});
+    step();
+    ASSERT_TRUE(wait_until([this] { return gpu_.mapped == 1; }));
+    offer_write(
+        {{.share = kShare, .address = kBase, .bytes = kHalf}, {.share = kShare + 1, .address = kSecond, .bytes = kLong - kHalf}},
+        {advertised(device_id_, 0, kLong)});
+    steps(2);
   }
   std::vector<WireSource> offered(size_t offset) {
     (void)send(device(offset, kLong));
@@ -261,6 +278,30 @@ TEST_F(LinkShares, WhatCannotBeMappedComesInAnotherWay) {
     EXPECT_TRUE(went(ring ? Way::kRing : Way::kNetwork));
     EXPECT_TRUE(alive());
   }
+  allow_log("has ended: ");
+}
+
+TEST_F(LinkShares, WhatIsMappedIsCopiedWhileTheRestIsBeingMapped) {
+  offer_write_from_two();
+  EXPECT_TRUE(std::equal(device_.begin(), device_.begin() + kHalf, peers_.begin()));
+  EXPECT_FALSE(hear(FrameType::kGo));
+  gpu_.hold_mapping_of(0);
+  ASSERT_TRUE(pulled());
+  EXPECT_TRUE(std::equal(device_.begin() + kHalf, device_.begin() + kLong, peers_.begin()));
+}
+
+TEST_F(LinkShares, WhatCannotGoOnBeginsAnewOnceNothingIsCopied) {
+  gpu_.hold_copies();
+  gpu_.refused_base = kSecond;
+  offer_write_from_two();
+  EXPECT_EQ(gpu_.most_at_once(), 1u) << "the first is being copied";
+  gpu_.hold_mapping_of(0);
+  unmapper_.end();  // the second has been tried by then
+  steps(3);
+  EXPECT_FALSE(hear(FrameType::kGo)) << "the copy still writes";
+  gpu_.release_copies();
+  EXPECT_TRUE(went(Way::kRing));
+  EXPECT_TRUE(alive());
   allow_log("has ended: ");
 }
 
