@@ -91,10 +91,20 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
   pull.go = go;
   job->sum.offer = {go.operation, go.of_read};
   pull.words.assign(words.begin(), words.end());
+  hurry(pull);
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
   // The GPU copies while this thread looks at what else has come. How that goes, the next turn sees.
   if (pulls_.back().on_gpu && pulls_.size() <= kMaxRunning) (void)submit(pulls_.back());
+}
+
+// What an operation waits for is mapped before all else that the peer has shared.
+void PullLane::hurry(const Pull& pull) {
+  std::vector<const PendingBuffer*> wanted;
+  for (const auto& mapping : pull.mappings) {
+    if (!mapping->mapped->is_done()) wanted.push_back(mapping->mapped.get());
+  }
+  parts_.unmapper.hurry(std::move(wanted));
 }
 
 // Finds the next segments, `most` at most, up to the first share that is not mapped. One ends wherever a range here or a source there
@@ -337,14 +347,15 @@ Status PullLane::unmap(uint64_t share) {
 
 PullLane::Mapping::~Mapping() {
   try {
-    if (mapped != nullptr && !mapped->is_done()) {  // behind it, on its thread
-      unmapper.begin([unwanted = mapped, told = gone] {
+    if (mapped != nullptr && !mapped->is_done() && !unmapper.cancel(*mapped)) {
+      unmapper.let_go({}, [unwanted = mapped, told = gone] {
+        unwanted->done.wait(false, std::memory_order_acquire);
         unwanted->buffer = MemoryBuffer();
         told->store(true);
       });
       return;
     }
-    if (mapped != nullptr && mapped->has_buffer()) {
+    if (mapped != nullptr && mapped->is_done() && mapped->has_buffer()) {
       std::vector<MemoryBuffer> buffers;
       buffers.push_back(std::move(*mapped->buffer));
       unmapper.let_go(std::move(buffers), [told = gone] { told->store(true); });

@@ -156,6 +156,7 @@ class PullLane final : public Lane {
   };
 
   bool reaches(const WireSource& source, bool on_gpu, const Mapping*& known);
+  void hurry(const Pull& pull);
   static void find_segments(Pull& pull, size_t most);
   bool step(Pull& pull, size_t& running);
   Status submit(Pull& pull);

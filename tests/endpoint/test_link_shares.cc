@@ -18,7 +18,9 @@ class ChunkedOps : public HiddenMemoryOps {
         .kind = ShareKind::kIpc, .base = reinterpret_cast<uintptr_t>(base) + offset / chunk * chunk, .bytes = chunk};
   }
   Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, int /*fd*/) override {
-    EXPECT_TRUE(wait_until([&] { return !mapping_held_ && share.base != held_base_; }));
+    last_begun = share.base;
+    ++begun;
+    EXPECT_TRUE(wait_until([&] { return (!mapping_held_ || share.base == let_base_) && share.base != held_base_; }));
     if (refuses || share.base == refused_base) return Status(Code::kCuda, "map shared GPU memory", "the test refuses");
     ++mapped;
     return counted("mappings of a peer's GPU memory", MemoryBuffer(nullptr, peers, share.bytes, [this] {
@@ -33,8 +35,10 @@ class ChunkedOps : public HiddenMemoryOps {
   void release_sharing() { sharing_held_ = false; }
   void hold_mapping() { mapping_held_ = true; }
   void release_mapping() { mapping_held_ = false; }
-  /// As `hold_mapping`, of one share. @param base its address; 0: of none
-  void hold_mapping_of(uint64_t base) { held_base_ = base; }
+  /// As `hold_mapping`, of one share. @param at its address; 0: of none
+  void hold_mapping_of(uint64_t at) { held_base_ = at; }
+  /// Lets one share pass `hold_mapping`.
+  void let_map(uint64_t at) { let_base_ = at; }
 
   std::byte* base = nullptr;
   std::byte* peers = nullptr;
@@ -42,11 +46,13 @@ class ChunkedOps : public HiddenMemoryOps {
   bool wanting = false;
   std::atomic<bool> refuses = false;
   std::atomic<uint64_t> refused_base = 0;
+  std::atomic<uint64_t> last_begun = 0;  // the share that the driver was last asked to map
+  std::atomic<size_t> begun = 0;         // shares that it was asked to map
   std::atomic<int> mapped = 0;  // by an Unmapper's threads
 
  private:
   std::atomic<bool> sharing_held_ = false, mapping_held_ = false, unmapping_held_ = false;
-  std::atomic<uint64_t> held_base_ = 0;
+  std::atomic<uint64_t> held_base_ = 0, let_base_ = 0;
 };
 
 class LinkShares : public NearLinkTest {
@@ -290,6 +296,41 @@ TEST_F(LinkShares, WhatIsMappedIsCopiedWhileTheRestIsBeingMapped) {
   EXPECT_TRUE(std::equal(device_.begin() + kHalf, device_.begin() + kLong, peers_.begin()));
 }
 
+TEST_F(LinkShares, WhatAnOperationNeedsIsMappedFirst) {
+  constexpr size_t kBusy = Unmapper::kMappingThreads;
+  gpu_.hold_mapping();
+  for (size_t i = 1; i <= kBusy + 2; ++i)
+    NearLinkTest::share(kShare + i, {.kind = ShareKind::kIpc, .base = kBase + i * kLong, .bytes = kLong});
+  share(kLong);  // behind all of them
+  step();
+  ASSERT_TRUE(wait_until([this] { return gpu_.begun == kBusy; }));
+  offer_write_from(0);
+  steps(2);
+  gpu_.let_map(kBase + kLong);
+  ASSERT_TRUE(wait_until([this] { return gpu_.begun == kBusy + 1; }));
+  EXPECT_EQ(gpu_.last_begun, kBase);
+  gpu_.let_map(kBase);
+  EXPECT_TRUE(pulled());
+  gpu_.release_mapping();
+}
+
+TEST_F(LinkShares, WhatThePeerTakesBackIsNotMappedAnyMore) {
+  constexpr size_t kBusy = Unmapper::kMappingThreads;
+  gpu_.hold_mapping();
+  for (size_t i = 1; i <= kBusy; ++i)
+    NearLinkTest::share(kShare + i, {.kind = ShareKind::kIpc, .base = kBase + i * kLong, .bytes = kLong});
+  share(kLong);
+  step();
+  ASSERT_TRUE(wait_until([this] { return gpu_.begun == kBusy; }));
+  say_pull(PullTalk::kUnshare, kShare);
+  const auto told = await(FrameType::kLane);
+  ASSERT_TRUE(told) << "at once, though the driver is busy";
+  EXPECT_EQ(told->operation, kShare);
+  gpu_.release_mapping();
+  unmapper_.end();
+  EXPECT_EQ(gpu_.begun, kBusy);
+}
+
 TEST_F(LinkShares, WhatCannotGoOnBeginsAnewOnceNothingIsCopied) {
   gpu_.hold_copies();
   gpu_.refused_base = kSecond;
@@ -308,6 +349,8 @@ TEST_F(LinkShares, WhatCannotGoOnBeginsAnewOnceNothingIsCopied) {
 TEST_F(LinkShares, AShareThatGoesWhileItIsMappedIsUnmapped) {
   gpu_.hold_mapping();
   share(kLong);
+  step();
+  ASSERT_TRUE(wait_until([this] { return gpu_.begun == 1; }));
   say_pull(PullTalk::kUnshare, kShare);
   steps(3);
   EXPECT_TRUE(alive());
