@@ -20,11 +20,12 @@ uintptr_t end_of(const Region& region) {
 
 bool Sources::are_ready(std::span<const HeldRange> ranges) {
   bool ready = true;
-  const Region* region = nullptr;  // of the range before: often the same again
-  for (const HeldRange& range : ranges) {
-    if (&range.region() == region) continue;
-    region = &range.region();
-    ready &= is_ready(*region);
+  for (size_t i = 0; i < ranges.size();) {
+    const Region& region = ranges[i].region();
+    uintptr_t end = 0;
+    for (; i < ranges.size() && &ranges[i].region() == &region; ++i)
+      end = std::max(end, reinterpret_cast<uintptr_t>(ranges[i].data) + ranges[i].bytes);
+    ready &= is_ready(region, end);
   }
   return ready;
 }
@@ -70,9 +71,10 @@ Status Sources::on_unshared(const LaneFrame& frame) {
   return unexpected(frame.kType, frame.number, "this end was not told to unmap that share");
 }
 
-bool Sources::is_ready(const Region& region) {
+// @param end of the part of the region that is wanted
+bool Sources::is_ready(const Region& region, uintptr_t end) {
   Known& known = regions_[static_cast<uint64_t>(region.id)];
-  while (!known.refused && known.end(region) < end_of(region)) {
+  while (!known.refused && known.end(region) < end) {
     if (known.batch != nullptr && !known.batch->done.load(std::memory_order_acquire)) return false;
     Status status;
     if (known.batch != nullptr) {
@@ -86,7 +88,7 @@ bool Sources::is_ready(const Region& region) {
       known = {};
       known.refused = true;
       log(LogLevel::kInfo, status.to_string(), ": a peer on the same host does not copy this memory by itself");
-    } else if (!known.refused && known.end(region) < end_of(region)) {
+    } else if (!known.refused && known.end(region) < end) {
       ask(region, known);
     }
   }
@@ -112,34 +114,64 @@ Status Sources::look_at(const Region& region, Known& known) const {
   return Status::ok();
 }
 
-// Asks the driver, on a thread, for shares of the allocations, or of the chunks of a mapping, that the peer does not know; of few at a
-// time, because each may have a descriptor until the peer has been told.
+// Asks the driver, on threads, for shares of the allocations, or of the chunks of a mapping, that the peer does not know; of few at a
+// time.
 void Sources::ask(const Region& region, Known& known) {
-  constexpr size_t kAtATime = 16;
   known.passed = 0;
-  known.batch = std::make_shared<Batch>();
-  known.batch->shares.reserve(kAtATime);
-  unmapper_.begin([batch = known.batch, &memory = memory_, begin = known.end(region), end = end_of(region)] {
-    Batch& all = *batch;
+  known.batch = std::make_shared<Batch>(known.end(region), end_of(region));
+  for (size_t i = 0; i < Unmapper::kMappingThreads; ++i) {
+    known.batch->asking.fetch_add(1, std::memory_order_relaxed);
     try {
-      for (uintptr_t at = begin; at < end && all.shares.size() < kAtATime; at = all.shares.back().end()) {
-        Batch::Share& next = all.shares.emplace_back();
-        auto made = memory.share(reinterpret_cast<const void*>(at), next.file);
-        if (made.is_ok() && (made->base > at || made->bytes <= at - made->base))
-          made = Status(Code::kInternal, kShare, "the driver has answered for another address");
-        if (!made.is_ok()) {
-          all.shares.pop_back();
-          all.status = made.status();
-          break;
-        }
-        next.memory = *made;
-      }
-    } catch (const std::bad_alloc&) {
-      all.shares.pop_back();
-      all.status = Status(Code::kExhausted, kShare, "out of memory");
+      unmapper_.begin([batch = known.batch, &memory = memory_] { batch->ask(memory); });
+    } catch (const std::bad_alloc&) {  // those that have begun do it all
+      known.batch->leave();
+      break;
     }
-    batch->done.store(true, std::memory_order_release);
-  });
+  }
+  known.batch->leave();
+}
+
+void Sources::Batch::ask(MemoryOps& memory) {
+  while (Share* const share = take(memory)) {
+    const auto address = reinterpret_cast<const void*>(share->begin);
+    const Status asked = [&]() -> Status {
+      try {
+        TCPX_ASSIGN_OR_RETURN(share->memory, memory.share(address, share->file));
+      } catch (const std::bad_alloc&) {
+        return Status(Code::kExhausted, kShare, "out of memory");
+      }
+      const bool is_inside = share->memory.base <= share->begin && share->memory.bytes > share->begin - share->memory.base;
+      return is_inside ? Status::ok() : Status(Code::kInternal, kShare, "the driver has answered for another address");
+    }();
+    share->status = asked;
+  }
+  leave();
+}
+
+// The next part, for the caller to ask for. @return null: none
+Sources::Batch::Share* Sources::Batch::take(MemoryOps& memory) {
+  const MutexLock lock(mutex);
+  if (next >= end || shares.size() == kMost) return nullptr;
+  Share& share = shares.emplace_back();
+  share.begin = next;
+  // Where the driver does not tell, this is the last one of the batch.
+  const uint64_t most = end - next;
+  next += std::min(memory.extent(reinterpret_cast<const void*>(next)).value_or(most), most);
+  if (next == share.begin) next = end;
+  return &share;
+}
+
+// The last one drops what comes behind a failure, or behind a gap: the driver may know less than its extents say, and the application
+// may map memory anew meanwhile.
+void Sources::Batch::leave() {
+  if (asking.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  if (shares.empty()) status = Status(Code::kExhausted, kShare, "out of memory");
+  for (size_t i = 0; i < shares.size() && status.is_ok(); ++i) {
+    const bool joins = i == 0 || shares[i - 1].end() == shares[i].begin;
+    if (joins) status = shares[i].status;
+    if (!joins || !status.is_ok()) shares.resize(i);
+  }
+  done.store(true, std::memory_order_release);
 }
 
 // Tells the peer of the shares of the batch, which is done. @return kExhausted: not of all yet

@@ -12,6 +12,7 @@
 
 #include "base/memory_ops.h"
 #include "base/memory_registry.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "lanes/host_area.h"
 #include "lanes/unmapper.h"
@@ -51,14 +52,14 @@ inline LaneFrame talk(PullTalk what, uint64_t share, std::span<const std::byte> 
 }
 
 /// For one connection. One thread at a time: the one that makes progress. The GPU must be current. The driver is asked for shares on the
-/// Unmapper's thread for mappings, because each takes up to a millisecond, and a region of an allocator that grows has thousands.
+/// Unmapper's threads for mappings, because each takes up to a millisecond, and a region of an allocator that grows has thousands.
 class Sources {
  public:
   /// All must outlive this.
   Sources(const HostPeer& peer, MemoryOps& memory, Unmapper& unmapper, ControlStream& stream)
       : peer_(peer), memory_(memory), unmapper_(unmapper), stream_(stream) {}
 
-  /// False while a thread asks for shares of these ranges.
+  /// False while threads ask for shares of these ranges, and of what lies before them in their regions.
   bool are_ready(std::span<const HeldRange> ranges);
   /// The sources of these bytes, in the order of the ranges. Call when they are ready.
   /// @return empty: the peer cannot read all of it, or not yet
@@ -76,15 +77,29 @@ class Sources {
     uint64_t share = 0;
     uintptr_t begin = 0, end = 0;
   };
-  /// Shares of consecutive parts of a region. The thread writes all of it before `done`, and nothing afterwards.
+  /// Shares of consecutive parts of a region, each asked for by one of several threads. The last thread writes all of it before `done`,
+  /// and nothing afterwards.
   struct Batch {
+    /// Each may have a descriptor until the peer has been told.
+    static constexpr size_t kMost = 16;
     struct Share {
+      uintptr_t begin = 0;  // of the part
       MemoryShare memory;
       UniqueFd file;  // empty: none is needed
+      Status status;
       uintptr_t end() const { return memory.base + memory.bytes; }
     };
-    std::vector<Share> shares;
-    Status status;  // why there are no more
+    Batch(uintptr_t from, uintptr_t to) : next(from), end(to) { shares.reserve(kMost); }
+    void ask(MemoryOps& memory);
+    Share* take(MemoryOps& memory);
+    void leave();
+
+    Mutex mutex;
+    uintptr_t next TCPX_GUARDED_BY(mutex);  // begin of the part that nobody has asked for
+    const uintptr_t end;
+    std::vector<Share> shares;       // grows with the lock held, and never moves
+    Status status;                   // why there are no more
+    std::atomic<size_t> asking = 1;  // threads, and the one that begins it
     std::atomic<bool> done = false;
   };
   /// What the peer knows of a region: a part that starts at the region's begin.
@@ -109,7 +124,7 @@ class Sources {
     size_t operator()(const ShareKey& key) const { return key.base / 4096 * 31 + key.identity; }
   };
 
-  bool is_ready(const Region& region);
+  bool is_ready(const Region& region, uintptr_t end);
   Status look_at(const Region& region, Known& known) const;
   void ask(const Region& region, Known& known);
   Status pass(const Region& region, Known& known);

@@ -12,6 +12,7 @@ class ChunkedOps : public HiddenMemoryOps {
  public:
   Result<MemoryShare> share(const void* address, UniqueFd& /*fd*/) override {
     if (wanting) return Status(Code::kExhausted, "share GPU memory", "the test has none now");
+    ++sharing;
     EXPECT_TRUE(wait_until([this] { return !sharing_held_; }));
     const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base);
     return MemoryShare{
@@ -28,6 +29,10 @@ class ChunkedOps : public HiddenMemoryOps {
                      --mapped;
                    }));
   }
+  std::optional<uint64_t> extent(const void* address) const override {
+    if (!tells_extents) return HiddenMemoryOps::extent(address);
+    return chunk - (reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base)) % chunk;
+  }
   /// As where the application's kernels run on.
   void hold_unmapping() { unmapping_held_ = true; }
   void release_unmapping() { unmapping_held_ = false; }
@@ -43,7 +48,8 @@ class ChunkedOps : public HiddenMemoryOps {
   std::byte* base = nullptr;
   std::byte* peers = nullptr;
   size_t chunk = 0;
-  bool wanting = false;
+  bool wanting = false, tells_extents = true;
+  std::atomic<size_t> sharing = 0;  // shares that it was asked for
   std::atomic<bool> refuses = false;
   std::atomic<uint64_t> refused_base = 0;
   std::atomic<uint64_t> last_begun = 0;  // the share that the driver was last asked to map
@@ -116,6 +122,33 @@ TEST_F(LinkShares, ARangeLiesInTheChunksThatItTouchesAndInNoOther) {
     EXPECT_EQ(bytes, kLong) << offset;
     EXPECT_EQ(sources.size(), (offset + kLong - 1) / kChunk - offset / kChunk + 1) << offset;
   }
+}
+
+TEST_F(LinkShares, SeveralChunksAreSharedAtOnce) {
+  gpu_.chunk = kPart / 16;
+  gpu_.hold_sharing();
+  (void)send(device(0, kLong));
+  EXPECT_TRUE(wait_until([this] { return gpu_.sharing == Unmapper::kMappingThreads; })) << gpu_.sharing << " at once";
+  steps(2);
+  EXPECT_FALSE(hear(FrameType::kSend));
+  gpu_.release_sharing();
+  const auto offer = this->offer(FrameType::kSend);
+  ASSERT_TRUE(offer);
+  EXPECT_EQ(offer->sources.size(), kLong / gpu_.chunk + 1);
+}
+
+TEST_F(LinkShares, ADriverWhoseExtentsAreTooLongIsAskedAgain) {
+  gpu_.tells_extents = false;
+  const std::vector<WireSource> sources = offered(kChunk - 1);
+  ASSERT_EQ(sources.size(), 3u);
+  EXPECT_EQ(sources.back().bytes, kChunk - 1 + kLong - 2 * kChunk);
+}
+
+TEST_F(LinkShares, ChunksBehindThoseThatAnOperationNeedsAreNotWaitedFor) {
+  gpu_.chunk = kPart / 64;
+  ASSERT_FALSE(offered(0).empty());
+  EXPECT_GE(gpu_.sharing, kLong / gpu_.chunk);
+  EXPECT_LT(gpu_.sharing, 64u);
 }
 
 TEST_F(LinkShares, WantOfMemoryForAMomentRefusesNothingForGood) {
