@@ -267,6 +267,35 @@ Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const Slot
   return std::optional(HeldRange{RegionUse(*advert.entry), advert.data, advert.bytes});
 }
 
+bool MemoryRegistry::is_read_by(ConnId conn, const Entry& entry) {
+  if (entry.region.type != MemoryType::kCuda || entry.closing) return false;
+  for (const ConnId one : {conn, kAnyConnection}) {
+    for (auto slot = entry.slots.lower_bound({one, 0, 0, SlotAccess::kRead, SlotId{}});
+         slot != entry.slots.end() && std::get<ConnId>(slot->first) == one; ++slot) {
+      if (std::get<SlotAccess>(slot->first) != SlotAccess::kWrite) return true;
+    }
+  }
+  return false;
+}
+
+Result<RegionUse> MemoryRegistry::use_read_by(ConnId conn, MemoryId id) {
+  MutexLock lock(mutex_);
+  erase_ended();
+  TCPX_ASSIGN_OR_RETURN(Entry* const entry, find(id));
+  if (!is_read_by(conn, *entry)) return no_advertisement("read memory");
+  return RegionUse(*entry);
+}
+
+std::vector<MemoryId> MemoryRegistry::read_by(ConnId conn) {
+  MutexLock lock(mutex_);
+  erase_ended();
+  std::vector<MemoryId> regions;
+  for (const auto& [id, entry] : entries_) {
+    if (is_read_by(conn, entry)) regions.push_back(id);
+  }
+  return regions;
+}
+
 Status MemoryRegistry::spend(std::span<const SlotId> slots) {
   MutexLock lock(mutex_);
   erase_ended();

@@ -206,6 +206,10 @@ class MemoryRegistry {
   /// @return nullopt: the application's GPU has not finished its work on the range yet. kNotFound: no such advertisement for this
   /// connection (any more); kInvalidArgument: the range may only be read, or only be written; kCuda: the error of the GPU's work
   Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes, bool* counted = nullptr);
+  /// Holds a region of GPU memory of which the peer of `conn` may read something. @return kNotFound: it may read none of it (any more)
+  Result<RegionUse> use_read_by(ConnId conn, MemoryId id);
+  /// Regions for which `use_read_by` would succeed.
+  std::vector<MemoryId> read_by(ConnId conn);
   /// Takes one use of each of these advertisements that were looked up, which an operation names; at the last use the advertisement ends.
   /// @return kNotFound: one has ended since, perhaps by another operation's use, and nothing is taken
   Status spend(std::span<const SlotId> slots);
@@ -242,6 +246,7 @@ class MemoryRegistry {
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
   Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);
   Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
+  static bool is_read_by(ConnId conn, const Entry& entry);
   static Entry::SlotKey key_of(const SlotId& slot, const Advert& advert);
   void erase(const SlotId& slot) TCPX_REQUIRES(mutex_);
   void drop(const SlotId& slot) TCPX_REQUIRES(mutex_);

@@ -255,8 +255,18 @@ Result<RemoteSlot> Endpoint::Impl::advertise(std::optional<ConnId> conn, const L
   // Through Deadline, which knows that a long time is for ever.
   const SlotEnd end{.at = options.ends_after ? Deadline::after(*options.ends_after).at() : TimePoint::max(),
                     .uses = options.uses};
-  return registry_.advertise(conn.value_or(kAnyConnection), range.memory, range.data, range.bytes, options.access,
-                             std::move(after), options.after_stream.value_or(nullptr), end);
+  const ConnId reader = conn.value_or(kAnyConnection);
+  const bool was_read = registry_.use_read_by(reader, range.memory).is_ok();
+  auto slot = registry_.advertise(reader, range.memory, range.data, range.bytes, options.access, std::move(after),
+                                  options.after_stream.value_or(nullptr), end);
+  if (slot.is_ok() && !was_read && registry_.use_read_by(reader, range.memory).is_ok()) {
+    {
+      const ProgressEngine::Lock lock(engine_);
+      engine_.links().expect_reads(reader, range.memory);
+    }
+    engine_.wake();
+  }
+  return slot;
 }
 
 Status Endpoint::Impl::withdraw(const RemoteSlot& slot) {

@@ -27,7 +27,9 @@ Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string pat
       proved_(std::move(parts.proved)),
       path_(std::move(path)),
       context_(shared, id, std::move(parts)),
-      next_alive_look_(context_.now + kLookAliveEvery) {}
+      next_alive_look_(context_.now + kLookAliveEvery) {
+  for (const MemoryId region : shared.memory.read_by(id)) expect_reads(region);
+}
 
 Link::~Link() {
   try {
@@ -74,11 +76,30 @@ bool Link::progress(bool readable) {
   advanced |= peer_.progress();
   fail_if_broken();
   advanced |= progress_lanes();
+  if (!to_share_.empty() && context_.stage == LinkStage::kOpen) advanced |= share_early();
   advanced |= context_.deliver_kept();
   if (reads()) advanced |= context_.size_windows();
   if (context_.now >= local_.next_deadline()) end_late();
   advance_state();
   if (reads() && (context_.now >= next_flush_ || context_.stream->backlog() >= kManyBytes)) advanced |= flush();
+  return advanced;
+}
+
+void Link::expect_reads(MemoryId region) {
+  if (context_.stage == LinkStage::kOpen && context_.host != nullptr && !context_.host->same_process) to_share_.push_back(region);
+}
+
+// One region after the other. A region is held only here, so that nobody waits for this: of memory that goes while a thread asks the
+// driver for it, the driver knows nothing, and Link::forget drops what it has said.
+bool Link::share_early() {
+  bool advanced = false;
+  for (; !to_share_.empty(); to_share_.pop_front(), advanced = true) {
+    auto use = context_.shared.memory.use_read_by(context_.id, to_share_.front());
+    if (!use.is_ok()) continue;
+    const Region& region = use->region();
+    const HeldRange whole(std::move(*use), region.data, region.bytes);
+    if (!context_.lanes.expect({&whole, 1})) break;
+  }
   return advanced;
 }
 
@@ -97,7 +118,8 @@ void Link::fail_if_broken() {
 }
 
 bool Link::needs_turns() const {
-  return (!closed() && !context_.lanes.rests(context_.now)) || waits_outside_lanes();
+  return (!closed() && !context_.lanes.rests(context_.now)) || waits_outside_lanes() ||
+         (context_.stage == LinkStage::kOpen && !to_share_.empty());
 }
 
 bool Link::needs_polling() const {

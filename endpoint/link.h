@@ -87,6 +87,9 @@ class Link final : private ControlSink {
   /// Ok while the link takes operations; else why not.
   const Status& status() const { return context_.status; }
 
+  /// Shares GPU memory with a peer on the same host, which maps it, before the peer asks for it. Not all of it where that would be much,
+  /// and no more once nothing of the region is advertised to the peer for reading.
+  void expect_reads(MemoryId region);
   /// True when an operation of the peer uses the region.
   bool serves(MemoryId region) const;
   /// Lets the lanes forget a region that nobody uses any more. @return `peer_holds`
@@ -113,6 +116,7 @@ class Link final : private ControlSink {
   bool move(Lane& lane);
   Status located(const Job& job) const;
   bool send_notifications();
+  bool share_early();
   bool flush();
   void end_late();
   void end_all();
@@ -126,6 +130,7 @@ class Link final : private ControlSink {
   PeerOperations peer_{context_};
   bool peer_closing_ = false, said_bye_ = false;
   bool all_ended_ = false;  // in kFailed: `end_all` has completed
+  std::deque<MemoryId> to_share_;  // regions, in the order in which they were advertised
   TimePoint close_until_, next_alive_look_, next_flush_;
 };
 

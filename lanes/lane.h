@@ -88,6 +88,9 @@ class Lane {
 
   /// Sender: false while a thread prepares this end for these ranges. Offer them later, or they will not go this way.
   virtual bool is_ready(std::span<const HeldRange> /*ranges*/) { return true; }
+  /// Sender: prepares this end and the peer for ranges that the peer may ask for, as long as that takes little of either.
+  /// @return false: threads do that; call again
+  virtual bool expect(std::span<const HeldRange> /*ranges*/) { return true; }
   /// Sender: call before telling the peer of a transfer. @param words empty; gets what the receiver's lane needs to know
   /// @return false: these bytes cannot go this way
   virtual bool offer(std::span<const HeldRange> /*ranges*/, std::vector<std::byte>& /*words*/) { return false; }

@@ -67,6 +67,11 @@ Lane* Lanes::find(Way way, bool receives) const {
   return found == all_.end() ? nullptr : *found;
 }
 
+bool Lanes::expect(std::span<const HeldRange> ranges) {
+  if (declined_ || !pulls_gpu_) return true;
+  return std::all_of(near_.begin(), near_.end(), [&](const auto& lane) { return lane->receives() || lane->expect(ranges); });
+}
+
 bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, Packing wanted) {
   bool ready = (host_ != nullptr && !declined_) || net_send_.can_prepare(ranges, wanted);
   for (const auto& lane : near_) {

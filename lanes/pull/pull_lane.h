@@ -44,6 +44,9 @@ class PulledLane final : public Lane {
         sources_(making.host, making.parts.memory, making.parts.unmapper, making.stream),
         sums_(making.sum_key, making.parts, making.stream) {}
   bool is_ready(std::span<const HeldRange> ranges) override { return sources_.are_ready(ranges); }
+  bool expect(std::span<const HeldRange> ranges) override {
+    return !status_.is_ok() || sources_.count() >= kMaxExpectedShares || sources_.are_ready(ranges);
+  }
   bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) override;
   /// GPU memory: a frame costs a copy to the host and one from it, each as long as one copy from GPU to GPU.
   bool beats_frames(std::span<const HeldRange> ranges) override;

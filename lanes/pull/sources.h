@@ -31,6 +31,8 @@ static_assert(sizeof(WireSource) == 24 && std::is_trivially_copyable_v<WireSourc
 inline constexpr uint64_t kHostMemory = 0;
 /// Shares that one end may have at once.
 inline constexpr size_t kMaxShares = 4096;
+/// Shares from which on none are made for operations that may come.
+inline constexpr size_t kMaxExpectedShares = kMaxShares / 4;
 
 /// What the two lanes of a pull tell each other of a share, whose number the data sender gives and never uses again.
 enum class PullTalk : uint64_t {
@@ -64,6 +66,8 @@ class Sources {
   /// The sources of these bytes, in the order of the ranges. Call when they are ready.
   /// @return empty: the peer cannot read all of it, or not yet
   std::vector<WireSource> of(std::span<const HeldRange> ranges) const;
+  /// Shares that the peer may map.
+  size_t count() const { return shares_.size(); }
   /// Call when the region will not be used again. Tells the peer to unmap what only this region needed.
   void forget(MemoryId region);
   /// True while the peer still maps a share that it was told to unmap because of this region.

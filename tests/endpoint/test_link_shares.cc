@@ -87,6 +87,12 @@ class LinkShares : public NearLinkTest {
   void offer_write_from(uint64_t offset) {
     offer_write({{.share = kShare, .address = kBase + offset, .bytes = kLong}}, {advertised(device_id_, 0, kLong)});
   }
+  /// Renews the link, with a peer in another process.
+  void renew_apart() {
+    auto host = make_host(true);
+    host->same_process = false;
+    renew(std::move(host));
+  }
   /// A write from two shares, of which the second is held by the driver.
   void offer_write_from_two() {
     gpu_.hold_mapping_of(kSecond);
@@ -149,6 +155,73 @@ TEST_F(LinkShares, ChunksBehindThoseThatAnOperationNeedsAreNotWaitedFor) {
   ASSERT_FALSE(offered(0).empty());
   EXPECT_GE(gpu_.sharing, kLong / gpu_.chunk);
   EXPECT_LT(gpu_.sharing, 64u);
+}
+
+TEST_F(LinkShares, WhatThePeerMayReadIsSharedBeforeItDoes) {
+  (void)advertised(device_id_, 0, kShort);
+  renew_apart();
+  EXPECT_TRUE(link_->needs_turns());
+  for (size_t i = 0; i < kPart / kChunk; ++i) {
+    const auto told = await(FrameType::kLane);
+    ASSERT_TRUE(told) << i;
+    EXPECT_EQ(told->value, static_cast<uint64_t>(PullTalk::kShare));
+  }
+  EXPECT_FALSE(link_->needs_turns());
+}
+
+TEST_F(LinkShares, WhatIsAdvertisedLaterIsSharedToo) {
+  renew_apart();
+  EXPECT_FALSE(link_->needs_turns());
+  (void)advertised(device_id_, 0, kShort);
+  link_->expect_reads(device_id_);
+  ASSERT_TRUE(await(FrameType::kLane));
+}
+
+TEST_F(LinkShares, WhatThePeerMayNotReadIsNotShared) {
+  (void)registry_.advertise(kConn, device_id_, device_.data(), kLong, SlotAccess::kWrite).value();
+  (void)registry_.advertise(ConnId{static_cast<uint64_t>(kConn) + 1}, device_id_, device_.data(), kLong).value();
+  (void)advertised(host_id_, 0, kLong);
+  renew_apart();
+  link_->expect_reads(device_id_);
+  EXPECT_TRUE(drive([&] { return !link_->needs_turns(); }));
+  unmapper_.end();
+  EXPECT_EQ(gpu_.sharing, 0u);
+}
+
+TEST_F(LinkShares, SharingEndsWhenNothingIsAdvertisedAnyMore) {
+  gpu_.chunk = kPart / 64;
+  gpu_.hold_sharing();
+  const SlotId slot = advertised(device_id_, 0, kLong).slot;
+  renew_apart();
+  step();
+  ASSERT_TRUE(wait_until([this] { return gpu_.sharing == Unmapper::kMappingThreads; }));
+  EXPECT_TRUE(registry_.withdraw(slot).is_ok());
+  gpu_.release_sharing();
+  EXPECT_TRUE(drive([&] { return !link_->needs_turns(); }));
+  unmapper_.end();
+  EXPECT_LT(gpu_.sharing, 64u);
+  EXPECT_TRUE(registry_.try_remove(device_id_).is_ok()) << "nobody holds the memory";
+}
+
+TEST_F(LinkShares, AnOperationDoesNotWaitForWhatIsSharedEarly) {
+  gpu_.chunk = kPart / 64;
+  (void)advertised(device_id_, 0, kLong);
+  renew_apart();
+  ASSERT_TRUE(drive([&] { return gpu_.sharing > 0; }));
+  (void)write(device(0, kShort * 2));
+  const auto offer = this->offer(FrameType::kWrite);
+  ASSERT_TRUE(offer);
+  EXPECT_FALSE(offer->sources.empty());
+}
+
+TEST_F(LinkShares, NotAllOfAVeryLongRegionIsSharedEarly) {
+  gpu_.chunk = kPart / (2 * kMaxExpectedShares);
+  (void)advertised(device_id_, 0, kLong);
+  renew_apart();
+  EXPECT_TRUE(drive([&] { return !link_->needs_turns(); }));
+  unmapper_.end();
+  EXPECT_GE(gpu_.sharing, kMaxExpectedShares);
+  EXPECT_LT(gpu_.sharing, kMaxExpectedShares * 2);
 }
 
 TEST_F(LinkShares, WantOfMemoryForAMomentRefusesNothingForGood) {
