@@ -160,7 +160,7 @@ TEST_F(LinkStaging, ASendForWhichAPackedReceiveIsPostedAsksFirst) {
   EXPECT_EQ(offered->flags & kBegunFlag, 0);
   gpu_.release();
   say(FrameType::kPosted, 0, 1, kLong, Packing::kPacked);
-  EXPECT_TRUE(drive([&] { return gpu_.all_bytes() == kStagingBytes; }));
+  EXPECT_TRUE(drive([&] { return pool_->is_ready(StagingKind::kDevice); }));
   (void)send(device(0, kLong));
   const auto begun = await(FrameType::kSend);
   ASSERT_TRUE(begun);
