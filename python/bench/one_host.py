@@ -2,11 +2,13 @@
 both processes see all GPUs, and where each sees one, as Ray and vLLM start workers.
 
     PYTHONPATH=build/release/python python3 python/bench/one_host.py
+    PYTHONPATH=build/release/python python3 python/bench/one_host.py --only-first
     PYTHONPATH=build/release/python python3 python/bench/one_host.py --gigabytes 20 --json one_host.json
 
 From the first GPU to the last; without a GPU, from host memory to host memory. `first` is the first write to and from memory that nothing has
-touched before, mapping and registering included, `again` the same once more. The others are medians of one write at a time, begun
-when the one before it is done. All that arrives is compared. Exit code 1: wrong bytes, or an end that failed.
+touched before, mapping and registering included, `again` the same once more. `read` is the first read of other such memory, which was
+advertised before the connection was made, and `reread` the same once more. Both ends rest for a second before `first` and `read`.
+`--only-first` measures these four alone. The others are medians of one write at a time, begun when the one before it is done. All that arrives is compared. Exit code 1: wrong bytes, or an end that failed.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import time
 from typing import Any
 
 _PATIENCE = 60.0
+_PAUSE = 1.0
 _SIZES = {"8 B": 8, "4 KiB": 4 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
 _RANGE, _RANGES = 32 << 10, 4096
 _ALLOCATORS = {"default": "", "expandable": "expandable_segments:True"}
@@ -58,8 +61,10 @@ def serve(pipe: Any, environment: dict[str, str], device: str, nbytes: int) -> N
     import tcpx
 
     with tcpx.Endpoint(gpu=int(device[5:] or 0)) as endpoint:
-        target = torch.empty(nbytes, dtype=torch.uint8, device=device)
-        pipe.send((endpoint.metadata, bytes(endpoint.advertise(target))))
+        target, other = torch.empty(nbytes, dtype=torch.uint8, device=device), pattern(nbytes, 3, device)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        pipe.send((endpoint.metadata, bytes(endpoint.advertise(target)), bytes(endpoint.advertise(other))))
         endpoint.accept(timeout=_PATIENCE)
         while (run := pipe.recv()) is not None:
             pipe.send(bool(torch.equal(target, expected(nbytes, run, device))))
@@ -71,25 +76,37 @@ def timed(call: Any) -> float:
     return time.perf_counter() - begin
 
 
-def write(pipe: Any, environment: dict[str, str], device: str, nbytes: int, seconds: float) -> None:
+def write(pipe: Any, environment: dict[str, str], device: str, nbytes: int, seconds: float, only_first: bool) -> None:
     """The end that writes; sends the row's numbers."""
     os.environ.update(environment)
     import torch
 
     import tcpx
 
-    metadata, slot_bytes = pipe.recv()
+    metadata, slot_bytes, other_bytes = pipe.recv()
     row: dict[str, float] = {}
     with tcpx.Endpoint(gpu=int(device[5:] or 0)) as endpoint:
         conn, slot = endpoint.connect(metadata, timeout=_PATIENCE), tcpx.Slot.from_bytes(slot_bytes)
         source = pattern(nbytes, 1, device)
         if device != "cpu":
             torch.cuda.synchronize()
+        time.sleep(_PAUSE)
         for name in ("first", "again"):
             row[name] = nbytes / timed(lambda: conn.write(source, slot)) / 1e9
         pipe.send(1)
         if not pipe.recv():
             raise ValueError("wrong bytes in the whole write")
+        other, into = tcpx.Slot.from_bytes(other_bytes), torch.zeros(nbytes, dtype=torch.uint8, device=device)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        time.sleep(_PAUSE)
+        for name in ("read", "reread"):
+            row[name] = nbytes / timed(lambda: conn.read(into, other)) / 1e9
+        if not torch.equal(into, pattern(nbytes, 3, device)):
+            raise ValueError("wrong bytes in the whole read")
+        if only_first:
+            pipe.send(row)
+            return
         source.copy_(pattern(nbytes, 2, device))
         if device != "cpu":
             torch.cuda.synchronize()
@@ -117,7 +134,9 @@ def answer_of(pipe: Any, seconds: float) -> Any:
     return pipe.recv()  # EOFError: it has ended, and has said why
 
 
-def measure(allocator: str, visible: str, devices: list[int], nbytes: int, seconds: float) -> dict[str, float]:
+def measure(
+    allocator: str, visible: str, devices: list[int], nbytes: int, seconds: float, only_first: bool
+) -> dict[str, float]:
     """One row, by two fresh processes."""
     setting = _ALLOCATORS[allocator]
     context, pipes, processes = multiprocessing.get_context("spawn"), [], []
@@ -127,14 +146,14 @@ def measure(allocator: str, visible: str, devices: list[int], nbytes: int, secon
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu))
         device = "cpu" if not gpu else f"cuda:{0 if visible == 'one each' else gpu[0]}"
         here, there = context.Pipe()
-        arguments = (there, environment, device, nbytes) + ((seconds,) if target is write else ())
+        arguments = (there, environment, device, nbytes) + ((seconds, only_first) if target is write else ())
         processes.append(context.Process(target=target, args=arguments, daemon=True))
         processes[-1].start()
         there.close()
         pipes.append(here)
     server, writer = pipes
     writer.send(answer_of(server, 0))
-    for _ in range(2):
+    for _ in range(1 if only_first else 2):
         server.send(answer_of(writer, 20 * seconds))
         writer.send(answer_of(server, 0))
     row: dict[str, float] = answer_of(writer, 0)
@@ -148,19 +167,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=2, help="of the tensor (default 2)")
     parser.add_argument("--seconds", type=float, default=0.3, help="for each size (default 0.3)")
+    parser.add_argument("--only-first", action="store_true", help="only the first touches, and the same once more")
     parser.add_argument("--json", help="write the rows to this file")
     arguments = parser.parse_args()
     import torch
 
     nbytes = max(int(arguments.gigabytes * 1e9) // (2 * _RANGE), 1024) * 2 * _RANGE
     devices = sorted({0, torch.cuda.device_count() - 1}) if torch.cuda.is_available() else []
-    names = ["first", "again", *_SIZES, "scattered"]
+    names = ["first", "again", "read", "reread", *([] if arguments.only_first else [*_SIZES, "scattered"])]
     units = {name: "us" if _SIZES.get(name, 1 << 30) <= 1 << 20 else "GB/s" for name in names}
     print("  ".join(["allocator   GPUs seen", *(f"{name + ', ' + units[name]:>15}" for name in names)]))
     rows = []
     settings = list(itertools.product(_ALLOCATORS, _VISIBLE)) if devices else [("default", "all")]
     for allocator, visible in settings:
-        row = measure(allocator, visible, devices, nbytes, arguments.seconds)
+        row = measure(allocator, visible, devices, nbytes, arguments.seconds, arguments.only_first)
         rows.append({"allocator": allocator, "visible": visible, **row})
         print("  ".join([f"{allocator:<12}{visible:<9}", *(f"{row[name]:>15.1f}" for name in names)]), flush=True)
     if arguments.json:
