@@ -177,6 +177,21 @@ TEST_F(LinkShares, WhatIsAdvertisedLaterIsSharedToo) {
   ASSERT_TRUE(await(FrameType::kLane));
 }
 
+TEST_F(LinkShares, NothingIsSharedEarlyWhileBytesMove) {
+  renew_apart();
+  gpu_.hold_copies();
+  share(kLong);
+  offer_write_from(0);
+  steps(3);
+  link_->expect_reads(device_id_);
+  steps(3);
+  EXPECT_EQ(gpu_.sharing, 0u);
+  gpu_.release_copies();
+  ASSERT_TRUE(pulled());
+  EXPECT_TRUE(drive([&] { return !link_->needs_turns(); }));
+  EXPECT_EQ(gpu_.sharing, kPart / kChunk);
+}
+
 TEST_F(LinkShares, WhatThePeerMayNotReadIsNotShared) {
   (void)registry_.advertise(kConn, device_id_, device_.data(), kLong, SlotAccess::kWrite).value();
   (void)registry_.advertise(ConnId{static_cast<uint64_t>(kConn) + 1}, device_id_, device_.data(), kLong).value();
