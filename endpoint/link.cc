@@ -89,8 +89,9 @@ void Link::expect_reads(MemoryId region) {
   if (context_.stage == LinkStage::kOpen && context_.host != nullptr && !context_.host->same_process) to_share_.push_back(region);
 }
 
-// One region after the other, and only while nothing moves, because the driver would serve this before what an operation waits for. A region is held only here, so that nobody waits for this: of memory that goes while a thread asks the
-// driver for it, the driver knows nothing, and Link::forget drops what it has said.
+// One region after the other, and only while nothing moves, because the driver would serve this before what an operation waits for. A
+// region is held only here, so that nobody waits for this: of memory that goes while a thread asks the driver for it, the driver knows
+// nothing, and Link::forget drops what it has said.
 bool Link::share_early() {
   bool advanced = false;
   for (; !to_share_.empty() && context_.lanes.idle(); to_share_.pop_front(), advanced = true) {
