@@ -39,8 +39,8 @@ Result<UnixAddress> address_of(std::string_view name) {
   return made;
 }
 
-Result<ForeignFd> make_socket() {
-  ForeignFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<ForeignFd> make_socket(int type) {
+  ForeignFd fd(::socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error("create Unix socket", errno);
   drop_in_child(fd.get());
   return fd;
@@ -74,9 +74,9 @@ Result<UnixPair> make_unix_pair() {
   return UnixPair{.a = ForeignFd(fds[0]), .b = ForeignFd(fds[1])};
 }
 
-Result<ForeignFd> listen_unix(std::string_view name, int backlog) {
+Result<ForeignFd> listen_unix(std::string_view name, int backlog, int type) {
   TCPX_ASSIGN_OR_RETURN(const auto address, address_of(name));
-  TCPX_ASSIGN_OR_RETURN(auto fd, make_socket());
+  TCPX_ASSIGN_OR_RETURN(auto fd, make_socket(type));
   if (::bind(fd.get(), address.get(), address.length) != 0) return system_error("bind Unix socket", errno);
   if (::listen(fd.get(), backlog) != 0) return system_error("listen on Unix socket", errno);
   return fd;
@@ -88,9 +88,9 @@ ForeignFd accept_unix(int listener) {
   return fd;
 }
 
-Result<ForeignFd> connect_unix(std::string_view name) {
+Result<ForeignFd> connect_unix(std::string_view name, int type) {
   TCPX_ASSIGN_OR_RETURN(const auto address, address_of(name));
-  TCPX_ASSIGN_OR_RETURN(auto fd, make_socket());
+  TCPX_ASSIGN_OR_RETURN(auto fd, make_socket(type));
   int rc = 0;
   do rc = ::connect(fd.get(), address.get(), address.length);
   while (rc != 0 && errno == EINTR);

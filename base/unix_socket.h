@@ -4,9 +4,10 @@
 // the path of a file, which every network namespace reaches that has the directory, and which the one that listens removes. Nothing
 // here waits: a connect ends at once, and what one end has sent can be read at the other end as soon as the call returns.
 //
-// Sockets made here are streams, non-blocking and close-on-exec, and a forked child does not hold them.
+// Sockets made here are streams unless asked for otherwise, non-blocking and close-on-exec, and a forked child does not hold them.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -19,13 +20,14 @@
 namespace tcpx {
 
 /// Listens under a name. @param name at most 100 bytes; any process that knows it may connect
+/// @param type SOCK_STREAM, or SOCK_SEQPACKET, which keeps the boundaries of messages
 /// @return kInvalidArgument; kSystem with the errno
-Result<ForeignFd> listen_unix(std::string_view name, int backlog);
+Result<ForeignFd> listen_unix(std::string_view name, int backlog, int type = SOCK_STREAM);
 /// Takes a pending connection. Without one the result is empty and errno is that of accept(2).
 ForeignFd accept_unix(int listener);
 /// Connects to a name. @return kPeerGone: nobody listens there, at least not in this network namespace or directory; kExhausted:
 /// the listener's backlog is full; kInvalidArgument; kSystem
-Result<ForeignFd> connect_unix(std::string_view name);
+Result<ForeignFd> connect_unix(std::string_view name, int type = SOCK_STREAM);
 
 /// Both ends of a connection without a name.
 struct UnixPair {
