@@ -119,6 +119,10 @@ bool is_listened_to(const ethtool_rx_flow_spec& rule) {
   return bound != 0 && (errno == EADDRINUSE || errno == EACCES);
 }
 
+bool never(const ethtool_rx_flow_spec&) {
+  return false;
+}
+
 /// An RSS table without some queues: their entries go to the others in turn. Empty when no other is in it.
 std::vector<uint32_t> without(const std::vector<uint32_t>& table, const std::set<uint32_t>& queues) {
   std::set<uint32_t> others(table.begin(), table.end());
@@ -206,16 +210,22 @@ Result<Steering> Steering::open(EthtoolCalls& calls, const std::string& interfac
   TCPX_ASSIGN_OR_RETURN(SteeringRecords records, SteeringRecords::open(directory, index));
   Steering steering(FlowTable(calls, interface), std::move(records));
   TCPX_ASSIGN_OR_RETURN(const UniqueFd lock, steering.records_.lock());
-  steering.undo_left(nullptr);
+  steering.undo_left(never);
   return steering;
 }
 
-void Steering::undo_left(const ethtool_rx_flow_spec* wanted) {
+Status Steering::undo_all_left() {
+  TCPX_ASSIGN_OR_RETURN(const UniqueFd lock, records_.lock());
+  undo_left([](const ethtool_rx_flow_spec&) { return true; });
+  return Status::ok();
+}
+
+template <class Goes>
+void Steering::undo_left(const Goes& goes) {
   std::vector<SteeringRecordFile> files = records_.read();
   for (size_t i = 0; i < files.size();) {
     const SteeringRecord& record = files[i].record();
-    const auto is_wanted = [&] { return wanted != nullptr && match_of(record.rule) == match_of(*wanted); };
-    if (!files[i].is_left() || (record.kind == Kind::kRule && !is_wanted() && is_listened_to(record.rule))) {
+    if (!files[i].is_left() || (record.kind == Kind::kRule && !goes(record.rule) && is_listened_to(record.rule))) {
       ++i;
       continue;
     }
@@ -241,7 +251,7 @@ Result<SteeringChange> Steering::lead(const SocketAddress& local, uint32_t queue
   const ethtool_rx_flow_spec wanted = rule_for(local, queue);
   const FlowMatch flows = *match_of(wanted);
   TCPX_ASSIGN_OR_RETURN(const UniqueFd lock, records_.lock());
-  undo_left(&wanted);
+  undo_left([&](const ethtool_rx_flow_spec& rule) { return match_of(rule) == flows; });  // the port is the caller's
   const auto spreads_to_queue = [&](uint32_t context, uint64_t offset) {
     const auto table = table_.rss(context);
     return table.is_ok() && std::all_of(table->begin(), table->end(), [&](uint32_t entry) { return entry + offset == queue; });
@@ -275,7 +285,7 @@ Result<SteeringChange> Steering::lead(const SocketAddress& local, uint32_t queue
 
 Result<SteeringChange> Steering::take_out_of_rss(uint32_t queue) {
   TCPX_ASSIGN_OR_RETURN(const UniqueFd lock, records_.lock());
-  undo_left(nullptr);
+  undo_left(never);
   TCPX_ASSIGN_OR_RETURN(std::vector<uint32_t> table, table_.rss());
   // What others of us have taken out of it comes back when they end, so the table before all of us is what counts.
   const std::vector<SteeringRecordFile> records = records_.read();

@@ -52,6 +52,10 @@ class Steering {
   static Result<Steering> open(EthtoolCalls& calls, const std::string& interface,
                                const std::string& directory = SteeringRecords::default_directory());
 
+  /// Undoes all that dead processes have left, rules with a listener, too: it may be of a process that still lives, and gets its
+  /// packets in host memory then.
+  Status undo_all_left();
+
   /// Leads TCP packets for a local address and port to a receive queue, in all connections that are accepted there. Call before
   /// the peer sends, best before listening.
   /// @param local may be a wildcard, whose rule is by port alone; that of IPv6 leads no IPv4
@@ -65,8 +69,9 @@ class Steering {
  private:
   Steering(FlowTable table, SteeringRecords records) : table_(std::move(table)), records_(std::move(records)) {}
 
-  /// @param wanted a left rule like this goes even if its port is in use: by the caller
-  void undo_left(const ethtool_rx_flow_spec* wanted);
+  /// @param goes whether a left rule goes even if its port is in use
+  template <class Goes>
+  void undo_left(const Goes& goes);
   /// Records a change and makes it. @param change gets the record's file
   template <class Change>
   Result<SteeringChange> make(SteeringRecord record, const Change& change);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/genetlink.h>
 #include <linux/netlink.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <string>
@@ -45,6 +46,12 @@ class NetlinkAnswers {
     body.insert(body.end(), question.begin(), question.end());
     if (!words.empty()) append_attribute(body, NLMSGERR_ATTR_MSG, std::as_bytes(std::span(words.c_str(), words.size() + 1)));
     put(NLMSG_ERROR, (capped ? NLM_F_CAPPED : 0) | (words.empty() ? 0 : NLM_F_ACK_TLVS), body);
+  }
+
+  /// The socket has been closed.
+  bool is_closed() const {
+    pollfd entry{far_.get(), 0, 0};
+    return ::poll(&entry, 1, 0) == 1 && (entry.revents & POLLHUP) != 0;
   }
 
   const Bytes& last() const { return last_; }

@@ -1,0 +1,288 @@
+#include "net/devmem/broker.h"
+
+#include <fnmatch.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/log.h"
+#include "base/own_thread.h"
+#include "base/socket_io.h"
+#include "base/text.h"
+#include "base/unix_socket.h"
+#include "net/devmem/broker_messages.h"
+#include "net/devmem/led_listener.h"
+#include "net/devmem/queue_binding.h"
+#include "net/devmem/steering.h"
+
+namespace tcpx::devmem {
+namespace {
+
+constexpr char kRefuse[] = "ask tcpx_devmemd";
+constexpr int kBacklog = 64;
+constexpr Duration kLookAtCloses = std::chrono::milliseconds(100);
+constexpr size_t kMostGroups = 65536;  // NGROUPS_MAX
+constexpr int kSoPeerGroups = 59;      // torvalds/linux: include/uapi/asm-generic/socket.h, since 4.13
+constexpr uint64_t kDmabufUnit = 4096;
+
+Status refusal_of(Code code, std::string why) {
+  return Status(code, kRefuse, std::move(why));
+}
+
+bool is_allowed(const std::vector<std::string>& patterns, const std::string& interface) {
+  return patterns.empty() || std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+           return ::fnmatch(pattern.c_str(), interface.c_str(), 0) == 0;
+         });
+}
+
+/// False: it does not read, and what it is told is lost.
+bool tell(int client, const Status& status, uint32_t id = 0, uint32_t queue = 0) {
+  BrokerAnswer answer{.code = static_cast<int32_t>(status.code()), .error = status.native(), .id = id, .queue = queue};
+  if (!status.is_ok()) {
+    const std::string text = concat(status.operation(), ": ", status.detail());
+    answer.text_bytes = static_cast<uint16_t>(text.copy(answer.text, sizeof answer.text));
+  }
+  return ::send(client, &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof answer);
+}
+
+/// Says no to a client that is to have no place.
+void turn_away(const ForeignFd& client, const Status& why) {
+  (void)tell(client.get(), why);
+  // What lies unread when the socket is closed would make the client's read fail before the answer.
+  ::shutdown(client.get(), SHUT_RD);
+  BrokerQuestion unread;
+  for (auto read = receive_descriptor(client.get(), std::as_writable_bytes(std::span(&unread, 1)));
+       read.is_ok() && read->bytes > 0;)
+    read = receive_descriptor(client.get(), std::as_writable_bytes(std::span(&unread, 1)));
+}
+
+/// Listens at a path. What a broker that died has left there is taken over.
+Result<ForeignFd> listen_at_path(const std::string& path, std::optional<gid_t> group) {
+  if (path.empty() || path.front() != '/') return Status(Code::kInvalidArgument, "listen for clients", path + " is not a path");
+  const std::string directory = path.substr(0, path.rfind('/'));
+  if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST && !directory.empty())
+    return system_error(concat("make ", directory), errno);
+  auto listener = listen_unix(path, kBacklog, SOCK_SEQPACKET);
+  if (!listener.is_ok() && listener.status().native() == EADDRINUSE) {
+    const auto other = connect_unix(path, SOCK_SEQPACKET);
+    if (other.status().code() != Code::kPeerGone)
+      return Status(Code::kExhausted, "listen for clients", concat("another process listens at ", path));
+    ::unlink(path.c_str());
+    listener = listen_unix(path, kBacklog, SOCK_SEQPACKET);
+  }
+  if (!listener.is_ok()) return Status(listener.status().code(), concat("listen at ", path), listener.status().detail());
+  // Until then only this user can connect, or whom the umask lets; may_ask decides in any case.
+  if ((group && ::chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0) || ::chmod(path.c_str(), 0660) != 0) {
+    const Status status = system_error(concat("let a group use ", path), errno);
+    ::unlink(path.c_str());
+    return status;
+  }
+  return listener;
+}
+
+void undo_left(const BrokerConfig& config, EthtoolCalls& ethtool) {
+  const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> all(::if_nameindex(), &::if_freenameindex);
+  for (const auto* each = all.get(); each != nullptr && each->if_index != 0; ++each) {
+    if (!is_allowed(config.interfaces, each->if_name)) continue;
+    auto steering = Steering::open(ethtool, each->if_name, config.records);
+    const Status status = steering.is_ok() ? steering->undo_all_left() : steering.status();
+    if (!status.is_ok() && status.code() != Code::kNotFound) log(LogLevel::kWarning, "net/devmem: ", status.to_string());
+  }
+}
+
+}  // namespace
+
+Result<PeerCredentials> PeerCredentials::of(int socket) {
+  ucred facts{};
+  socklen_t length = sizeof facts;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &facts, &length) != 0) return system_error("ask who the peer is", errno);
+  std::vector<gid_t> groups(kMostGroups);
+  length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+  if (::getsockopt(socket, SOL_SOCKET, kSoPeerGroups, groups.data(), &length) != 0) length = 0;
+  groups.resize(length / sizeof(gid_t));
+  groups.insert(groups.begin(), facts.gid);
+  return PeerCredentials{.pid = facts.pid, .uid = facts.uid, .groups = std::move(groups)};
+}
+
+bool may_ask(const PeerCredentials& peer, uid_t own, std::optional<gid_t> group) {
+  return peer.uid == 0 || peer.uid == own ||
+         (group && std::find(peer.groups.begin(), peer.groups.end(), *group) != peer.groups.end());
+}
+
+Broker::Kernel Broker::Kernel::real() {
+  return {EthtoolCalls::real(), [] { return Netdev::open(); }};
+}
+
+/// A connection. Its rules end before its binding.
+struct Broker::Client {
+  Client(ForeignFd socket, std::string who) : fd(std::move(socket)), name(std::move(who)) {}
+  ~Client() {
+    if (bound) log(LogLevel::kInfo, name, " gives back queue ", bound->queue, " of ", interface);
+  }
+
+  Status bind(const BrokerQuestion& question, int dmabuf, const BrokerConfig& config, const Kernel& kernel);
+  Status lead(int listener, const BrokerConfig& config, const Kernel& kernel);
+
+  const ForeignFd fd;
+  const std::string name;
+  const TimePoint since = Clock::steady().now();
+  std::string interface;
+  std::optional<BoundQueue> bound;
+  std::map<uint32_t, SteeringChange> rules;
+  uint32_t last_rule = 0;
+};
+
+Status Broker::Client::bind(const BrokerQuestion& question, int dmabuf, const BrokerConfig& config, const Kernel& kernel) {
+  if (bound) return refusal_of(Code::kInvalidArgument, "a connection is for one binding");
+  const std::string wanted(question.interface, ::strnlen(question.interface, sizeof question.interface));
+  if (wanted.empty() || wanted.size() == sizeof question.interface ||
+      std::any_of(wanted.begin(), wanted.end(), [](char c) { return c <= ' ' || c > '~'; }))
+    return refusal_of(Code::kInvalidArgument, "this is no interface's name");
+  if (!is_allowed(config.interfaces, wanted)) return refusal_of(Code::kUnsupported, concat("--interface leaves out ", wanted));
+  if (question.bytes == 0 || question.bytes > kMostBoundBytes || question.bytes % kDmabufUnit != 0)
+    return refusal_of(Code::kInvalidArgument, concat(question.bytes, " bytes, not whole pages up to ", kMostBoundBytes));
+  TCPX_ASSIGN_OR_RETURN(Netdev netdev, kernel.netdev());
+  TCPX_ASSIGN_OR_RETURN(auto made, BoundQueue::bind(kernel.ethtool, std::move(netdev), wanted, dmabuf, config.records));
+  // Now that the kernel has taken it for a dma-buf, asking it cannot block as a file of FUSE can.
+  if (const off_t size = ::lseek(dmabuf, 0, SEEK_END); size < 0 || static_cast<uint64_t>(size) != question.bytes)
+    return refusal_of(Code::kInvalidArgument, concat("the dma-buf has ", size, " bytes, not ", question.bytes));
+  interface = wanted;
+  bound = std::move(made);
+  log(LogLevel::kInfo, name, " receives by queue ", bound->queue, " of ", interface, " into ", question.bytes, " bytes");
+  return Status::ok();
+}
+
+Status Broker::Client::lead(int listener, const BrokerConfig& config, const Kernel& kernel) {
+  if (!bound) return refusal_of(Code::kInvalidArgument, "there is no binding to lead packets to");
+  if (rules.size() >= config.rules) return refusal_of(Code::kExhausted, concat("a client has at most ", config.rules, " rules"));
+  TCPX_ASSIGN_OR_RETURN(const SocketAddress local, address_of_listener(listener, interface));
+  TCPX_ASSIGN_OR_RETURN(Steering steering, Steering::open(kernel.ethtool, interface, config.records));
+  TCPX_ASSIGN_OR_RETURN(SteeringChange rule, steering.lead(local, bound->queue));
+  rules.emplace(++last_rule, std::move(rule));
+  log(LogLevel::kInfo, name, " has ", local.to_string(), " led to queue ", bound->queue, " of ", interface);
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Broker>> Broker::start(BrokerConfig config, Kernel kernel) {
+  TCPX_ASSIGN_OR_RETURN(ForeignFd listener, listen_at_path(config.socket, config.group));
+  UniqueFd wake(::eventfd(0, EFD_CLOEXEC));
+  if (!wake) return system_error("make event counter", errno);
+  undo_left(config, kernel.ethtool);
+  std::unique_ptr<Broker> broker(new Broker(std::move(config), std::move(kernel), std::move(listener), std::move(wake)));
+  TCPX_ASSIGN_OR_RETURN(broker->thread_, start_thread("tcpx-broker", [raw = broker.get()] { raw->run(); }));
+  return broker;
+}
+
+Broker::Broker(BrokerConfig config, Kernel kernel, ForeignFd listener, UniqueFd wake)
+    : config_(std::move(config)), kernel_(std::move(kernel)), listener_(std::move(listener)), wake_(std::move(wake)) {}
+
+Broker::~Broker() {
+  stops_ = true;
+  const uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof one);
+  if (thread_.joinable()) thread_.join();
+  ::unlink(config_.socket.c_str());
+}
+
+void Broker::run() {
+  std::vector<pollfd> waits;
+  while (!stops_) {
+    // What is not read passes no descriptor on to the threads that hang in closing others.
+    const bool reads = !foreign_closes_hang();
+    const auto interest = static_cast<short>(reads ? POLLIN : 0);
+    waits = {{wake_.get(), POLLIN, 0}, {listener_.get(), interest, 0}};
+    Deadline until = Deadline::after(reads ? Duration::max() : kLookAtCloses);
+    for (const auto& client : clients_) {
+      waits.push_back({client->fd.get(), interest, 0});
+      if (!client->bound) until = until.earlier(Deadline(client->since + config_.patience));
+    }
+    if (::poll(waits.data(), waits.size(), until.poll_ms()) < 0 && errno != EINTR) {
+      log(LogLevel::kError, "net/devmem: ", system_error("poll", errno).to_string());
+      break;
+    }
+    const TimePoint now = Clock::steady().now();
+    for (size_t i = clients_.size(); i-- > 0;) {
+      Client& client = *clients_[i];
+      const short events = waits[i + 2].revents;
+      const bool is_overdue = !client.bound && now - client.since > config_.patience;
+      const bool stays = (events & POLLIN) != 0 ? serve(client) : (events & (POLLHUP | POLLERR)) == 0;
+      if (!stays || (is_overdue && !client.bound)) clients_.erase(clients_.begin() + static_cast<ptrdiff_t>(i));
+    }
+    if ((waits[1].revents & POLLIN) != 0) take_client();
+  }
+  clients_.clear();
+}
+
+void Broker::take_client() {
+  ForeignFd fd = accept_unix(listener_.get());
+  if (!fd) return;
+  const auto peer = PeerCredentials::of(fd.get());
+  if (!peer.is_ok()) return;
+  std::string name = concat("process ", peer->pid, " of user ", peer->uid);
+  Status why;
+  if (!may_ask(*peer, ::geteuid(), config_.group))
+    why = refusal_of(Code::kSystem, concat("user ", peer->uid, " is not in the group that may ask (--group)"));
+  else if (clients_.size() >= config_.clients)
+    why = refusal_of(Code::kExhausted, concat(config_.clients, " connections are as many as it has"));
+  if (why.is_ok()) {
+    clients_.push_back(std::make_unique<Client>(std::move(fd), std::move(name)));
+    return;
+  }
+  log(LogLevel::kWarning, name, " is turned away: ", why.detail());
+  turn_away(fd, why);
+}
+
+bool Broker::serve(Client& client) {
+  std::byte room[sizeof(BrokerQuestion) + 1];  // more than a question is none
+  auto read = receive_descriptor(client.fd.get(), room);
+  if (!read.is_ok()) return false;
+  if (read->bytes == 0) return true;
+  BrokerQuestion question;
+  std::memcpy(&question, room, sizeof question);
+  if (read->bytes != sizeof question || question.magic != kBrokerMagic || question.version != kBrokerVersion) {
+    (void)tell(client.fd.get(), refusal_of(Code::kProtocol, concat("this is no question of version ", kBrokerVersion)));
+    return false;
+  }
+  const auto needs = [&](const char* what) {
+    if (read->descriptor) return Status::ok();
+    return read->lost ? refusal_of(Code::kExhausted, "the broker has too many files open")
+                      : refusal_of(Code::kInvalidArgument, concat("the question comes without ", what));
+  };
+  Status status;
+  switch (question.kind) {
+    case BrokerQuestionKind::kBind:
+      status = needs("a dma-buf");
+      if (status.is_ok()) status = client.bind(question, read->descriptor.get(), config_, kernel_);
+      break;
+    case BrokerQuestionKind::kLead:
+      status = needs("a listening socket");
+      if (status.is_ok()) status = client.lead(read->descriptor.get(), config_, kernel_);
+      break;
+    case BrokerQuestionKind::kUnlead:
+      if (client.rules.erase(question.rule) == 0)
+        status = refusal_of(Code::kNotFound, concat("there is no rule ", question.rule));
+      break;
+    case BrokerQuestionKind::kUnbind:
+      client.rules.clear();
+      client.bound.reset();
+      (void)tell(client.fd.get(), status);
+      return false;
+    default:
+      status = refusal_of(Code::kUnsupported, "this is another kind of question");
+  }
+  if (!status.is_ok()) log(LogLevel::kInfo, client.name, " is refused: ", status.to_string());
+  const bool binds = question.kind == BrokerQuestionKind::kBind;
+  const uint32_t id = !status.is_ok() ? 0 : binds ? client.bound->dmabuf_id : client.last_rule;
+  return tell(client.fd.get(), status, id, client.bound ? client.bound->queue : 0);
+}
+
+}  // namespace tcpx::devmem
