@@ -20,6 +20,7 @@ namespace tcpx {
 enum class Variable {
   kPluginPath,
   kNetwork,
+  kDevmemSocket,
   kDebug,
   kLogLevel,
   kBootstrapPort,

@@ -83,7 +83,7 @@ Status SteeringRecordFile::write() {
 
 std::string SteeringRecords::default_directory() {
   constexpr char kRun[] = "/run/tcpx";
-  if (::mkdir(kRun, 0700) == 0 || (errno == EEXIST && ::access(kRun, W_OK) == 0)) return kRun;
+  if (::mkdir(kRun, 0755) == 0 || (errno == EEXIST && ::access(kRun, W_OK) == 0)) return kRun;
   return concat("/dev/shm/tcpx-", ::geteuid());
 }
 

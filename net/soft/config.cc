@@ -91,6 +91,7 @@ Result<Config> Config::from_environment() {
   config.zero_copy = static_cast<ZeroCopy>(zero_copy);
   TCPX_ASSIGN_OR_RETURN(const auto network, environment_choice(Variable::kNetwork));
   config.network = static_cast<Network>(network);
+  config.devmem_socket = environment_text(Variable::kDevmemSocket);
 
   config.control_interface = environment_text(Variable::kCtrlDev);
   TCPX_ASSIGN_OR_RETURN(config.send_cores, bindings_from(Variable::kTxBindings));

@@ -27,6 +27,7 @@ struct Config {
   Duration spin{};
   ZeroCopy zero_copy = ZeroCopy::kAuto;
   Network network = Network::kAuto;
+  std::string devmem_socket;      ///< of tcpx_devmemd
   std::string control_interface;  ///< NCCL_GPUDIRECTTCPX_CTRL_DEV, "" when unset
   Bindings send_cores;            ///< by interface; threads of others run anywhere
   Bindings receive_cores;

@@ -1,26 +1,33 @@
 #include "net/soft/device_network.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <tuple>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "net/devmem/broker_client.h"
 
 namespace tcpx::soft {
 namespace {
 
-using devmem::EthtoolCalls;
 using devmem::Netdev;
-using devmem::Steering;
-using devmem::SteeringChange;
 
 constexpr uint64_t kProbeBytes = 2 << 20;  // CUDA allocates no less
 
-/// What a pool's binding consists of. It ends before the queue is given to others.
-struct Binding {
-  SteeringChange away;  // other packets
-  Netdev netdev;
-};
+bool lacks_privilege(const Status& status) {
+  return status.domain() == Domain::kErrno && (status.native() == EPERM || status.native() == EACCES);
+}
+
+Result<std::shared_ptr<devmem::QueueBinding>> bind_somehow(const std::string& broker, const std::string& interface, int dmabuf,
+                                                           uint64_t bytes) {
+  auto here = devmem::bind_here(interface, dmabuf);
+  if (here.is_ok() || !lacks_privilege(here.status())) return here;
+  auto there = devmem::bind_by_broker(broker, interface, dmabuf, bytes);
+  if (there.is_ok()) return there;
+  const Status& own = here.status();
+  return Status(there.status().code(), own.operation(), concat(own.detail(), "; ", there.status().to_string()));
+}
 
 class NicSources final : public DeviceSources {
  public:
@@ -61,8 +68,9 @@ class NicSources final : public DeviceSources {
 Result<std::shared_ptr<const DevicePool>> DeviceNetwork::pool(int gpu, const std::string& interface) {
   const MutexLock lock(mutex_);
   const Place place{gpu, interface};
-  auto& known = pools_[place];
-  if (auto pool = known.lock()) return pool;
+  const auto known = pools_.find(place);
+  const auto pool = known != pools_.end() ? known->second.lock() : nullptr;
+  if (pool != nullptr && pool->binding->is_there()) return pool;
   if (const auto reason = why_not_.find(place); reason != why_not_.end()) return reason->second;
   // Only the bind tells whether a machine can. It is tried with little memory first.
   auto made = make_pool(gpu, interface, kProbeBytes, kPageBytes);
@@ -71,37 +79,28 @@ Result<std::shared_ptr<const DevicePool>> DeviceNetwork::pool(int gpu, const std
     made = make_pool(gpu, interface, std::min(kNicShare * message_bytes_, kMaxPoolBytes - message_bytes_) / kPageBytes * kPageBytes,
                      message_bytes_);
   }
-  if (made.is_ok()) known = *made;
-  if (!made.is_ok()) why_not_.emplace(place, made.status());
+  if (made.is_ok())
+    pools_[place] = *made;
+  else if (known == pools_.end())
+    why_not_.emplace(place, made.status());
   return made;
 }
 
 Result<std::shared_ptr<const DevicePool>> DeviceNetwork::make_pool(int gpu, const std::string& interface, uint64_t front,
                                                                    uint64_t behind) {
-  TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
-  TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
-  TCPX_ASSIGN_OR_RETURN(const auto queues, netdev.receive_queues(index));
-  const auto queue = devmem::spare_queue(queues);
-  if (!queue) {
-    return Status(Code::kUnsupported, "bind device memory",
-                  concat(interface, " has no receive queue to spare, of ", queues.size(), ": ethtool -L ", interface, " combined 2"));
-  }
   TCPX_ASSIGN_OR_RETURN(auto memory, memory_.allocate_device(gpu, front + behind));
   TCPX_ASSIGN_OR_RETURN(const UniqueFd dmabuf, memory_.export_dmabuf(gpu, {memory.device(), front}));
   TCPX_ASSIGN_OR_RETURN(auto copies, memory_.make_copy_lane(gpu));
-  TCPX_ASSIGN_OR_RETURN(auto steering, Steering::open(EthtoolCalls::real(), interface));
-  TCPX_ASSIGN_OR_RETURN(auto away, steering.take_out_of_rss(*queue));
-  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&*queue, 1), dmabuf.get()));
-  log(LogLevel::kDebug, "tcpx-soft: ", front, " bytes of device memory receive by queue ", *queue, " of ", interface);
+  TCPX_ASSIGN_OR_RETURN(auto binding, bind_somehow(broker_, interface, dmabuf.get(), front));
+  log(LogLevel::kDebug, "tcpx-soft: ", front, " bytes of device memory receive by queue ", binding->queue(), " of ", interface);
   return std::make_shared<const DevicePool>(DevicePool{
       .gpu = gpu,
       .interface = interface,
-      .queue = *queue,
       .pages = PagePool::behind(std::move(memory), front),
-      .bound = {id, front},
+      .bound = {binding->dmabuf_id(), front},
       .calls = devmem::SocketCalls::real(),
       .copies = std::move(copies),
-      .keeps = std::make_shared<const Binding>(Binding{std::move(away), std::move(netdev)}),
+      .binding = std::move(binding),
   });
 }
 
@@ -115,16 +114,14 @@ Result<std::shared_ptr<DeviceSources>> DeviceNetwork::sources(int gpu, const std
   return made;
 }
 
-Result<std::shared_ptr<const DevicePool>> lead_to(std::shared_ptr<const DevicePool> pool,
-                                                 const std::vector<SocketAddress>& addresses) {
+Result<std::shared_ptr<const DevicePool>> lead_to(std::shared_ptr<const DevicePool> pool, const std::vector<int>& listeners) {
   struct Led {
     std::shared_ptr<const DevicePool> pool;
-    std::vector<SteeringChange> rules;
+    std::vector<std::shared_ptr<const void>> rules;
   };
-  TCPX_ASSIGN_OR_RETURN(auto steering, Steering::open(EthtoolCalls::real(), pool->interface));
   auto led = std::make_shared<Led>(Led{std::move(pool), {}});
-  for (const SocketAddress& address : addresses) {
-    TCPX_ASSIGN_OR_RETURN(auto rule, steering.lead(address, led->pool->queue));
+  for (const int listener : listeners) {
+    TCPX_ASSIGN_OR_RETURN(auto rule, led->pool->binding->lead(listener));
     led->rules.push_back(std::move(rule));
   }
   return std::shared_ptr<const DevicePool>(led, led->pool.get());

@@ -13,6 +13,7 @@
 
 #include "base/memory_ops.h"
 #include "net/devmem/netdev.h"
+#include "net/devmem/queue_binding.h"
 #include "net/devmem/socket_calls.h"
 #include "net/soft/page_pool.h"
 
@@ -21,12 +22,11 @@ namespace tcpx::soft {
 struct DevicePool {
   int gpu = 0;
   std::string interface;
-  uint32_t queue = 0;               ///< of the interface
   std::shared_ptr<PagePool> pages;  ///< their base is that of the bound part
   devmem::BoundDmabuf bound;        ///< PagePool::front_bytes()
   devmem::SocketCalls& calls;
-  std::unique_ptr<CopyLane> copies;   ///< any thread
-  std::shared_ptr<const void> keeps;  ///< what must not end before the last connection: the binding
+  std::unique_ptr<CopyLane> copies;               ///< any thread
+  std::shared_ptr<devmem::QueueBinding> binding;  ///< must not end before the last connection
 };
 
 }  // namespace tcpx::soft

@@ -118,6 +118,13 @@ SoftListener::~SoftListener() {
   ticking_.remove();
 }
 
+std::vector<int> SoftListener::data_listeners() const {
+  std::vector<int> listeners;
+  for (const Port& port : ports_)
+    if (listeners.size() < info_.addresses.size()) listeners.push_back(port.fd.get());  // these come first
+  return listeners;
+}
+
 void SoftListener::receive_into(std::shared_ptr<const DevicePool> pool) {
   MutexLock lock(mutex_);
   device_pool_ = std::move(pool);

@@ -41,8 +41,9 @@ class SoftListener final : public Object, private IoHandler {
   ~SoftListener() override;
 
   Handle handle() const { return encode_handle(info_); }
-  const std::vector<SocketAddress>& data_addresses() const { return info_.addresses; }
-  /// Data sockets of later connections receive into `pool`, where a NIC puts what comes to data_addresses(). Their hellos come there, too.
+  /// The sockets that listen for data sockets. They stay the listener's.
+  std::vector<int> data_listeners() const;
+  /// Data sockets of later connections receive into `pool`, where a NIC puts what comes to data_listeners(). Their hellos come there, too.
   /// Call before the handle is given away, and only with HandleInfo::headers_apart and control addresses.
   void receive_into(std::shared_ptr<const DevicePool> pool) TCPX_EXCLUDES(mutex_);
   /// null: into host memory.

@@ -49,7 +49,7 @@ Status SoftPlugin::init() {
                          "needs IPsec, PSP or WireGuard below it, and UCCL_TCPX_SECURITY=auth"));
   }
   config_ = std::move(config);
-  device_network_ = std::make_unique<DeviceNetwork>(*memory_, config_.pool_bytes);
+  device_network_ = std::make_unique<DeviceNetwork>(*memory_, config_.pool_bytes, config_.devmem_socket);
   control_addresses_ = std::move(control_addresses);
   devices_ = std::move(devices);
   initialised_ = true;
@@ -145,7 +145,7 @@ Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
                            .headers_apart = apart};
   TCPX_ASSIGN_OR_RETURN(auto listener, SoftListener::create(info, std::move(threads), {}, secret_.get()));
   if (apart) {
-    auto led = lead_to(std::move(device_pool), listener->data_addresses());
+    auto led = lead_to(std::move(device_pool), listener->data_listeners());
     if (led.is_ok()) listener->receive_into(*std::move(led));
     if (!led.is_ok()) tell_why_not(interface->name, led.status());
   }
