@@ -42,7 +42,7 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/tcpx.pc.in ${PROJECT_BINARY_DIR}/tcpx.p
 install(FILES ${PROJECT_BINARY_DIR}/tcpx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # The tools have all of ours inside and need no libtcpx.so.
-install(TARGETS tcpx_doctor test_device_discovery test_tcpx_transfer tcpx_perf RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS tcpx_devmemd tcpx_doctor test_device_discovery test_tcpx_transfer tcpx_perf RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES ${PROJECT_BINARY_DIR}/programs/test_tcpx_perf ${PROJECT_BINARY_DIR}/programs/p2p_fullmesh
   DESTINATION ${CMAKE_INSTALL_BINDIR})  # links to tcpx_perf
 
@@ -52,7 +52,7 @@ install(FILES ${PROJECT_BINARY_DIR}/tcpx.cdx.json DESTINATION ${CMAKE_INSTALL_DO
 # As in the source tree, so that links between documents hold.
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
-  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json" PATTERN "*.cc")
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json" PATTERN "*.cc" PATTERN "*.service")
 
 # The list of files for uninstalling; its paths are relative to the prefix, so it moves with it.
 install(CODE "
