@@ -125,10 +125,13 @@ Broker::Kernel Broker::Kernel::real() {
 /// A connection. Its rules end before its binding.
 struct Broker::Client {
   Client(ForeignFd socket, std::string who) : fd(std::move(socket)), name(std::move(who)) {}
-  ~Client() {
-    if (bound) log(LogLevel::kInfo, name, " gives back queue ", bound->queue, " of ", interface);
-  }
+  ~Client() { end(); }
 
+  void end() {
+    rules.clear();
+    if (bound) log(LogLevel::kInfo, name, " gives back queue ", bound->queue, " of ", interface);
+    bound.reset();
+  }
   Status bind(const BrokerQuestion& question, int dmabuf, const BrokerConfig& config, const Kernel& kernel);
   Status lead(int listener, const BrokerConfig& config, const Kernel& kernel);
 
@@ -272,8 +275,7 @@ bool Broker::serve(Client& client) {
         status = refusal_of(Code::kNotFound, concat("there is no rule ", question.rule));
       break;
     case BrokerQuestionKind::kUnbind:
-      client.rules.clear();
-      client.bound.reset();
+      client.end();
       (void)tell(client.fd.get(), status);
       return false;
     default:

@@ -15,8 +15,10 @@ using devmem::Netdev;
 
 constexpr uint64_t kProbeBytes = 2 << 20;  // CUDA allocates no less
 
+/// What a process without CAP_NET_ADMIN meets: no right, or no place of its own for the records of steering.
 bool lacks_privilege(const Status& status) {
-  return status.domain() == Domain::kErrno && (status.native() == EPERM || status.native() == EACCES);
+  const int error = status.domain() == Domain::kErrno ? status.native() : 0;
+  return error == EPERM || error == EACCES || error == EROFS || error == ENOENT;
 }
 
 Result<std::shared_ptr<devmem::QueueBinding>> bind_somehow(const std::string& broker, const std::string& interface, int dmabuf,
@@ -26,7 +28,7 @@ Result<std::shared_ptr<devmem::QueueBinding>> bind_somehow(const std::string& br
   auto there = devmem::bind_by_broker(broker, interface, dmabuf, bytes);
   if (there.is_ok()) return there;
   const Status& own = here.status();
-  return Status(there.status().code(), own.operation(), concat(own.detail(), "; ", there.status().to_string()));
+  return Status(own.code(), own.operation(), concat(own.detail(), "; ", there.status().to_string()), own.domain(), own.native());
 }
 
 class NicSources final : public DeviceSources {

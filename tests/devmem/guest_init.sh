@@ -155,6 +155,84 @@ for i in $(seq "${kills:-6}"); do
 done
 echo "== ${kills:-6} kills"
 endpoints "after kills"
+# The same without privilege: a daemon of each host binds in the place of programs of another user.
+chmod 666 /dev/udmabuf
+mkdir -m 1777 /dev/shm
+mkdir -p /etc
+echo "app:x:1000:1000::/:/bin/sh" >/etc/passwd
+printf '%s\n' "app:x:1000:" "devmem:x:2000:app" >/etc/group
+# as_app HOST COMMAND: on the near or far host, as that user.
+as_app() {
+  case $1 in near) on="" ;; far) on="nsenter -t $other -n" ;; esac
+  exec $on env UCCL_TCPX_DEVMEM_SOCKET=/run/tcpx/$1 su -s /bin/sh app -c "exec $2"
+}
+start_daemon() {
+  case $1 in near) on="" ;; far) on="nsenter -t $other -n" ;; esac
+  $on /tcpx_devmemd --socket /run/tcpx/$1 --group devmem --interface 'wire*' >/daemon.$1 2>&1 &
+  daemon=$!
+  eventually "a daemon" grep -q ready /daemon.$1
+}
+# eventually WHAT COMMAND...: within 30 s the command succeeds.
+eventually() {
+  what=$1 && shift
+  for _ in $(seq 300); do
+    "$@" && return
+    sleep 0.1
+  done
+  failure "$what: not in time"
+}
+unprivileged() {
+  echo "== $1"
+  (as_app near "/tcpx_perf server 0 --layer endpoint") >/served 2>&1 &
+  server=$!
+  (as_app far "/tcpx_perf client $address 0 --layer endpoint -b 64K -e 1M -f 4 -n 4 -w 1") >/asked 2>&1 || failure "$1: the client"
+  wait $server || failure "$1: the server"
+  grep -q "PASSED" /served || failure "$1: no verdict"
+  grep -h "device memory\|tcpx_devmemd" /served /asked
+  grep -q "came [1-9][0-9]* bytes into device memory by wire0" /served || failure "$1: not into device memory"
+}
+# leave_running: a server that is led to, and its client.
+leave_running() {
+  (as_app near "/tcpx_perf server 0 --layer endpoint") >/served 2>&1 &
+  server=$!
+  (as_app far "/tcpx_perf client $address 0 --layer endpoint -b 1M -e 1M -n 1000000 -w 1") >/asked 2>&1 &
+  client=$!
+  eventually "a rule" led
+}
+led() { /devmem_transfer rules wire0 | grep -q "to queue 1"; }
+undone() { [ "$(/devmem_transfer rules wire0)" = "0 rules:; RSS: 0 1 0 1 0 1 0 1; bound: 0" ]; }
+(as_app near "/tcpx_perf server 0 --layer endpoint") >/served 2>&1 &
+server=$!
+(as_app far "/tcpx_perf client $address 0 --layer endpoint -b 64K -e 64K -n 1 -w 1") >/asked 2>&1 || failure "without a daemon: the client"
+wait $server
+grep -h "receives into host memory" /served | head -1
+grep -q "CAP_NET_ADMIN.*tcpx_devmemd.*/run/tcpx/near" /served || failure "without a daemon it does not say both ways"
+rm -r /dev/shm  # as in containers that may not write there
+start_daemon far
+start_daemon near
+unprivileged "by tcpx_devmemd"
+eventually "undone after the end" undone
+leave_running
+kill -9 $server
+wait $server
+eventually "a killed client's" undone
+kill -9 $client
+wait $client
+unprivileged "by tcpx_devmemd, after a killed client"
+leave_running
+kill -9 $daemon
+wait $daemon
+led || failure "a killed daemon leaves no rule"
+start_daemon near
+steered "0 rules:"
+kill -9 $server $client
+wait $server $client
+unprivileged "by tcpx_devmemd, after one that was killed"
+cat /daemon.near
+grep -q "user 1000 gives back queue 1 of wire0" /daemon.near || failure "the daemon does not say what ends"
+kill $daemon
+wait $daemon || failure "a daemon ends badly"
+[ -e /run/tcpx/near ] && failure "a daemon leaves its socket"
 steered "0 rules:"
 
 # The suite of the software plugin, both ends of which are one process: what it sends to itself goes to the other host and comes back.

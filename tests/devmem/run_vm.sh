@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# run_vm.sh DEVMEM_TRANSFER TCPX_PERF TEST_SOFT_ABI PLUGIN: device-memory TCP over a kernel and NICs that can: a virtual machine with a NIC
-# of our own (nic/), in which guest_init.sh runs these programs. The plugin stays where it is. Emulated: not everything that looks like KVM is able to run a kernel.
+# run_vm.sh DEVMEM_TRANSFER TCPX_PERF TEST_SOFT_ABI TCPX_DEVMEMD PLUGIN: device-memory TCP over a kernel and NICs that can: a virtual
+# machine with a NIC of our own (nic/), in which guest_init.sh runs these programs. The plugin stays where it is. Emulated: not everything
+# that looks like KVM is able to run a kernel.
 #
 # DEVMEM_KILLS: how often a side is killed (default 6); DEVMEM_SECONDS: for which the machine may run (default 500).
 #
@@ -8,7 +9,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)/build/devmem-vm
-programs=("${@:1:3}") plugin=$4
+programs=("${@:1:4}") plugin=$5
 skip() { echo "SKIPPED: $*" && exit 77; }
 [[ $(id -u) -eq 0 ]] || skip "this takes root"
 [[ -s $root/kernel ]] || skip "there is no virtual machine: scripts/install_deps.sh --vm makes one"
