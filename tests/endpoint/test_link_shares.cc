@@ -30,8 +30,7 @@ class ChunkedOps : public HiddenMemoryOps {
                    }));
   }
   std::optional<uint64_t> extent(const void* address) const override {
-    if (!tells_extents) return HiddenMemoryOps::extent(address);
-    return chunk - (reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base)) % chunk;
+    return told_chunks * chunk - (reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base)) % chunk;
   }
   /// As where the application's kernels run on.
   void hold_unmapping() { unmapping_held_ = true; }
@@ -48,7 +47,8 @@ class ChunkedOps : public HiddenMemoryOps {
   std::byte* base = nullptr;
   std::byte* peers = nullptr;
   size_t chunk = 0;
-  bool wanting = false, tells_extents = true;
+  size_t told_chunks = 1;  // an extent reaches so many chunks far
+  bool wanting = false;
   std::atomic<size_t> sharing = 0;  // shares that it was asked for
   std::atomic<bool> refuses = false;
   std::atomic<uint64_t> refused_base = 0;
@@ -94,7 +94,7 @@ class LinkShares : public NearLinkTest {
     renew(std::move(host));
   }
   /// A write from two shares, of which the second is held by the driver.
-  void offer_write_from_two() {
+  void offer_write_from_two(bool ring = true) {
     gpu_.hold_mapping_of(kSecond);
     share(kHalf);
     NearLinkTest::share(kShare + 1, {.kind = ShareKind::kIpc, .base = kSecond, .bytes = kLong - kHalf});
@@ -102,7 +102,7 @@ class LinkShares : public NearLinkTest {
     ASSERT_TRUE(wait_until([this] { return gpu_.mapped == 1; }));
     offer_write(
         {{.share = kShare, .address = kBase, .bytes = kHalf}, {.share = kShare + 1, .address = kSecond, .bytes = kLong - kHalf}},
-        {advertised(device_id_, 0, kLong)});
+        {advertised(device_id_, 0, kLong)}, ring);
     steps(2);
   }
   std::vector<WireSource> offered(size_t offset) {
@@ -144,7 +144,7 @@ TEST_F(LinkShares, SeveralChunksAreSharedAtOnce) {
 }
 
 TEST_F(LinkShares, ADriverWhoseExtentsAreTooLongIsAskedAgain) {
-  gpu_.tells_extents = false;
+  gpu_.told_chunks = 2;
   const std::vector<WireSource> sources = offered(kChunk - 1);
   ASSERT_EQ(sources.size(), 3u);
   EXPECT_EQ(sources.back().bytes, kChunk - 1 + kLong - 2 * kChunk);
@@ -185,6 +185,7 @@ TEST_F(LinkShares, NothingIsSharedEarlyWhileBytesMove) {
   steps(3);
   link_->expect_reads(device_id_);
   steps(3);
+  unmapper_.end();  // what has been asked for has been shared by then
   EXPECT_EQ(gpu_.sharing, 0u);
   gpu_.release_copies();
   ASSERT_TRUE(pulled());
@@ -455,14 +456,14 @@ TEST_F(LinkShares, WhatThePeerTakesBackIsNotMappedAnyMore) {
 TEST_F(LinkShares, WhatCannotGoOnBeginsAnewOnceNothingIsCopied) {
   gpu_.hold_copies();
   gpu_.refused_base = kSecond;
-  offer_write_from_two();
+  offer_write_from_two(false);
   EXPECT_EQ(gpu_.most_at_once(), 1u) << "the first is being copied";
   gpu_.hold_mapping_of(0);
   unmapper_.end();  // the second has been tried by then
   steps(3);
   EXPECT_FALSE(hear(FrameType::kGo)) << "the copy still writes";
   gpu_.release_copies();
-  EXPECT_TRUE(went(Way::kRing));
+  EXPECT_TRUE(went(Way::kNetwork));
   EXPECT_TRUE(alive());
   allow_log("has ended: ");
 }
