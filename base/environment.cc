@@ -29,7 +29,7 @@ constexpr VariableInfo kTable[] = {
      "(deploy_devmem.md) of upstream Linux, `soft` without. `auto`: GPUDirect-TCPX where it is installed, else the software plugin, "
      "with device-memory TCP if there is a GPU and header split is on. A NIC that lacks something is used by plain TCP, and a line of "
      "the log says what. `UCCL_TCPX_PLUGIN_PATH` comes first."},
-    {Variable::kDevmemSocket, "UCCL_TCPX_DEVMEM_SOCKET", VariableKind::kText, "", 0, 0, 0, "/run/tcpx/devmemd", "",
+    {Variable::kDevmemSocket, "UCCL_TCPX_DEVMEM_SOCKET", VariableKind::kText, "", 0, 0, 0, "/run/tcpx-devmem/daemon", "",
      "Path of the socket of [tcpx_devmemd](deploy_devmem.md#running)."},
     {Variable::kDebug, "UCCL_TCPX_DEBUG", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "1 logs at debug level and makes the test programs print request metadata, the device handle, every descriptor and the "

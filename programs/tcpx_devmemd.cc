@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
       "Lets processes without CAP_NET_ADMIN receive by device-memory TCP: binds their memory to receive queues of NICs and leads the\n"
       "packets of their listeners there. All that it does for a process is undone when that ends, and all that it does when this ends;\n"
       "after a SIGKILL, when it starts again. It needs CAP_NET_ADMIN over the network namespace, in which its clients must be, and a\n"
-      "/run/tcpx that only its user may write to.\n"
+      "/run/tcpx-devmem that only its user may write to.\n"
       "\n"
       "Root and its own user may ask, and with --group the members of a group. Each of them can take all queues but the first of the\n"
       "NICs, and read what comes to ports on which it listens; nobody gets the packets of others. Says who gets what on stderr.\n"

@@ -198,12 +198,13 @@ Broker::~Broker() {
 
 void Broker::run() {
   std::vector<pollfd> waits;
+  bool is_short = false;  // of descriptors, and somebody waits to be taken
   while (!stops_) {
     // What is not read passes no descriptor on to the threads that hang in closing others.
     const bool reads = !foreign_closes_hang();
     const auto interest = static_cast<short>(reads ? POLLIN : 0);
-    waits = {{wake_.get(), POLLIN, 0}, {listener_.get(), interest, 0}};
-    Deadline until = Deadline::after(reads ? Duration::max() : kLookAtCloses);
+    waits = {{wake_.get(), POLLIN, 0}, {listener_.get(), is_short ? short{0} : interest, 0}};
+    Deadline until = Deadline::after(reads && !is_short ? Duration::max() : kLookAtCloses);
     for (const auto& client : clients_) {
       waits.push_back({client->fd.get(), interest, 0});
       if (!client->bound) until = until.earlier(Deadline(client->since + config_.patience));
@@ -220,16 +221,16 @@ void Broker::run() {
       const bool stays = (events & POLLIN) != 0 ? serve(client) : (events & (POLLHUP | POLLERR)) == 0;
       if (!stays || (is_overdue && !client.bound)) clients_.erase(clients_.begin() + static_cast<ptrdiff_t>(i));
     }
-    if ((waits[1].revents & POLLIN) != 0) take_client();
+    is_short = (waits[1].revents & POLLIN) != 0 && !take_client();
   }
   clients_.clear();
 }
 
-void Broker::take_client() {
+bool Broker::take_client() {
   ForeignFd fd = accept_unix(listener_.get());
-  if (!fd) return;
+  if (!fd) return errno != EMFILE && errno != ENFILE;
   const auto peer = PeerCredentials::of(fd.get());
-  if (!peer.is_ok()) return;
+  if (!peer.is_ok()) return true;
   std::string name = concat("process ", peer->pid, " of user ", peer->uid);
   Status why;
   if (!may_ask(*peer, ::geteuid(), config_.group))
@@ -238,10 +239,11 @@ void Broker::take_client() {
     why = refusal_of(Code::kExhausted, concat(config_.clients, " connections are as many as it has"));
   if (why.is_ok()) {
     clients_.push_back(std::make_unique<Client>(std::move(fd), std::move(name)));
-    return;
+    return true;
   }
   log(LogLevel::kWarning, name, " is turned away: ", why.detail());
   turn_away(fd, why);
+  return true;
 }
 
 bool Broker::serve(Client& client) {

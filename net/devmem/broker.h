@@ -71,7 +71,8 @@ class Broker {
 
   Broker(BrokerConfig config, Kernel kernel, ForeignFd listener, UniqueFd wake);
   void run();
-  void take_client();
+  /// False: there is no descriptor for it. It waits.
+  bool take_client();
   /// False: the client has ended.
   bool serve(Client& client);
 

@@ -82,7 +82,7 @@ Status SteeringRecordFile::write() {
 }
 
 std::string SteeringRecords::default_directory() {
-  constexpr char kRun[] = "/run/tcpx";
+  constexpr char kRun[] = "/run/tcpx-devmem";
   if (::mkdir(kRun, 0755) == 0 || (errno == EEXIST && ::access(kRun, W_OK) == 0)) return kRun;
   return concat("/dev/shm/tcpx-", ::geteuid());
 }
@@ -93,7 +93,7 @@ Result<SteeringRecords> SteeringRecords::open(const std::string& directory, uint
   struct stat told {};
   if (::lstat(directory.c_str(), &told) != 0) return system_error(operation, errno);
   if (!S_ISDIR(told.st_mode) || told.st_uid != ::geteuid() || (told.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return Status(Code::kSystem, operation, "it must be a directory that only this user may write to");
+    return Status(Code::kSystem, operation, "it must be a directory that only this user may write to", Domain::kErrno, EPERM);
   return SteeringRecords(directory, concat("steering-", network_namespace(), "-", interface));
 }
 

@@ -56,7 +56,7 @@ class SteeringRecords {
  public:
   /// @param directory made if there is none; belongs to this user alone, because what is recorded is undone
   static Result<SteeringRecords> open(const std::string& directory, uint32_t interface);
-  /// "/run/tcpx", or for users who cannot make it a directory of /dev/shm.
+  /// "/run/tcpx-devmem", or for users who cannot make it a directory of /dev/shm.
   static std::string default_directory();
 
   /// Keeps other processes from changing records and flow table until the descriptor is closed. @return kTimeout after 5 s

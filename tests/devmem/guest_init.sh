@@ -164,11 +164,11 @@ printf '%s\n' "app:x:1000:" "devmem:x:2000:app" >/etc/group
 # as_app HOST COMMAND: on the near or far host, as that user.
 as_app() {
   case $1 in near) on="" ;; far) on="nsenter -t $other -n" ;; esac
-  exec $on env UCCL_TCPX_DEVMEM_SOCKET=/run/tcpx/$1 su -s /bin/sh app -c "exec $2"
+  exec $on env UCCL_TCPX_DEVMEM_SOCKET=/run/tcpx-devmem/$1 su -s /bin/sh app -c "exec $2"
 }
 start_daemon() {
   case $1 in near) on="" ;; far) on="nsenter -t $other -n" ;; esac
-  $on /tcpx_devmemd --socket /run/tcpx/$1 --group devmem --interface 'wire*' >/daemon.$1 2>&1 &
+  $on /tcpx_devmemd --socket /run/tcpx-devmem/$1 --group devmem --interface 'wire*' >/daemon.$1 2>&1 &
   daemon=$!
   eventually "a daemon" grep -q ready /daemon.$1
 }
@@ -206,7 +206,7 @@ server=$!
 (as_app far "/tcpx_perf client $address 0 --layer endpoint -b 64K -e 64K -n 1 -w 1") >/asked 2>&1 || failure "without a daemon: the client"
 wait $server
 grep -h "receives into host memory" /served | head -1
-grep -q "CAP_NET_ADMIN.*tcpx_devmemd.*/run/tcpx/near" /served || failure "without a daemon it does not say both ways"
+grep -q "CAP_NET_ADMIN.*tcpx_devmemd.*/run/tcpx-devmem/near" /served || failure "without a daemon it does not say both ways"
 rm -r /dev/shm  # as in containers that may not write there
 start_daemon far
 start_daemon near
@@ -232,7 +232,7 @@ cat /daemon.near
 grep -q "user 1000 gives back queue 1 of wire0" /daemon.near || failure "the daemon does not say what ends"
 kill $daemon
 wait $daemon || failure "a daemon ends badly"
-[ -e /run/tcpx/near ] && failure "a daemon leaves its socket"
+[ -e /run/tcpx-devmem/near ] && failure "a daemon leaves its socket"
 steered "0 rules:"
 
 # The suite of the software plugin, both ends of which are one process: what it sends to itself goes to the other host and comes back.
