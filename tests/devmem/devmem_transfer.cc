@@ -8,20 +8,19 @@
 //
 // The dma-bufs are host memory (/dev/udmabuf), so every byte can be compared with the pattern. Prints what has come how; exit
 // code 1 when something went wrong or nothing came into device memory.
-#include <fcntl.h>
-#include <linux/udmabuf.h>
 #include <poll.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "base/memory_ops.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "measure/pattern.h"
@@ -47,33 +46,19 @@ constexpr size_t kRoomBytes = 256 * 1024;
 constexpr uint64_t kSeed = 39;
 const Deadline kEnd = Deadline::after(std::chrono::seconds(90));
 
-/// Host memory as a dma-buf.
-class Dmabuf {
- public:
-  static Result<Dmabuf> create(size_t bytes) {
-    Dmabuf made;
-    const UniqueFd memory(::memfd_create("devmem_transfer", MFD_ALLOW_SEALING | MFD_CLOEXEC));
-    const UniqueFd maker(::open("/dev/udmabuf", O_RDWR | O_CLOEXEC));
-    if (!memory || !maker) return system_error("open /dev/udmabuf", errno);
-    udmabuf_create request{};
-    request.memfd = static_cast<uint32_t>(memory.get());
-    request.size = bytes;
-    if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0 || ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0)
-      return system_error("make memory for a dma-buf", errno);
-    made.fd_ = UniqueFd(::ioctl(maker.get(), UDMABUF_CREATE, &request));
-    if (!made.fd_) return system_error("make a dma-buf", errno);
-    void* const mapping = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
-    if (mapping == MAP_FAILED) return system_error("map a dma-buf", errno);
-    made.bytes_ = {static_cast<std::byte*>(mapping), bytes};  // until the process ends
+/// Memory that a NIC can be given.
+struct ExportedMemory {
+  static Result<ExportedMemory> create(size_t bytes) {
+    static const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
+    ExportedMemory made;
+    TCPX_ASSIGN_OR_RETURN(made.memory, memory->allocate_device(0, bytes));
+    TCPX_ASSIGN_OR_RETURN(made.dmabuf, memory->export_dmabuf(0, {made.memory.device(), bytes}));
     return made;
   }
+  std::span<std::byte> bytes() const { return {memory.host(), memory.size()}; }
 
-  int fd() const { return fd_.get(); }
-  std::span<std::byte> bytes() const { return bytes_; }
-
- private:
-  UniqueFd fd_;
-  std::span<std::byte> bytes_;
+  MemoryBuffer memory;
+  UniqueFd dmabuf;
 };
 
 /// A socket that leaves by `interface` alone, to which the dma-buf is bound.
@@ -89,11 +74,11 @@ Result<UniqueFd> connect_by(const std::string& interface, const SocketAddress& a
 }
 
 Status send(const std::string& interface, const SocketAddress& address, size_t bytes) {
-  TCPX_ASSIGN_OR_RETURN(const Dmabuf source, Dmabuf::create(bytes));
+  TCPX_ASSIGN_OR_RETURN(const ExportedMemory source, ExportedMemory::create(bytes));
   fill_pattern(source.bytes(), kSeed);
   TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
   TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
-  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_send(index, source.fd()));
+  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_send(index, source.dmabuf.get()));
   TCPX_ASSIGN_OR_RETURN(const UniqueFd fd, connect_by(interface, address));
   TCPX_ASSIGN_OR_RETURN(DevmemSender sender, DevmemSender::create(SocketCalls::real(), fd.get()));
   for (size_t at = 0; at < bytes || !sender.are_over(sender.sends());) {
@@ -112,22 +97,22 @@ Status send(const std::string& interface, const SocketAddress& address, size_t b
 }
 
 Status receive(const std::string& interface, uint32_t queue, const SocketAddress& address, size_t bytes) {
-  TCPX_ASSIGN_OR_RETURN(const Dmabuf pool, Dmabuf::create(kPoolBytes));
-  TCPX_ASSIGN_OR_RETURN(const Dmabuf target, Dmabuf::create(bytes));
+  TCPX_ASSIGN_OR_RETURN(const ExportedMemory pool, ExportedMemory::create(kPoolBytes));
+  std::vector<std::byte> target(bytes);
   TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
   TCPX_ASSIGN_OR_RETURN(Steering steering, Steering::open(EthtoolCalls::real(), interface));
   const auto apart = steering.take_out_of_rss(queue);
   // Without an RSS table no other packets are spread to the queue.
   if (!apart.is_ok() && apart.status().code() != Code::kUnsupported) return apart.status();
   TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
-  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&queue, 1), pool.fd()));
+  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&queue, 1), pool.dmabuf.get()));
   TCPX_ASSIGN_OR_RETURN(const auto queues, netdev.receive_queues(index));
   for (const auto& each : queues) {
     if (each.dmabuf_id.has_value() != (each.index == queue) || (each.dmabuf_id && each.dmabuf_id != id))
       return Status(Code::kMismatch, "look at the queues", "what the kernel tells is not what was bound");
   }
   TCPX_ASSIGN_OR_RETURN(Netdev other, Netdev::open());
-  const Status twice = other.bind_receive(index, std::span(&queue, 1), pool.fd()).status();
+  const Status twice = other.bind_receive(index, std::span(&queue, 1), pool.dmabuf.get()).status();
   if (twice.code() != Code::kExhausted) return Status(Code::kMismatch, "bind a queue twice", twice.to_string());
 
   TCPX_ASSIGN_OR_RETURN(const auto rule, steering.lead(address, queue));
@@ -150,7 +135,7 @@ Status receive(const std::string& interface, uint32_t queue, const SocketAddress
       return Status(Code::kMismatch, "receive", concat(arrival->bytes, " bytes at ", at));
     const auto gather = [&](std::span<const std::byte> from, const std::vector<Fragment>& fragments) {
       for (const Fragment& fragment : fragments)
-        std::memcpy(target.bytes().data() + fragment.dst_off, from.data() + fragment.src_off, fragment.len);
+        std::memcpy(target.data() + fragment.dst_off, from.data() + fragment.src_off, fragment.len);
     };
     gather(pool.bytes(), arrival->fragments);
     gather(room, arrival->linear);
@@ -159,7 +144,7 @@ Status receive(const std::string& interface, uint32_t queue, const SocketAddress
     most_held = std::max(most_held, receiver.held());
     TCPX_RETURN_IF_ERROR(receiver.consumed(arrival->fragments.size()));
   }
-  TCPX_RETURN_IF_ERROR(verify_pattern(target.bytes(), kSeed));
+  TCPX_RETURN_IF_ERROR(verify_pattern(target, kSeed));
   const auto& counts = receiver.counts();
   std::printf(
       "received %zu bytes, all right: %llu fragments with %llu bytes, %llu linear bytes, %zu reads, at most %zu tokens held\n",
