@@ -29,20 +29,23 @@ class OwnBinding final : public QueueBinding {
 
 }  // namespace
 
+Result<uint32_t> find_spare_queue(Netdev& netdev, const std::string& interface) {
+  TCPX_ASSIGN_OR_RETURN(const uint32_t index, interface_index(interface));
+  TCPX_ASSIGN_OR_RETURN(const auto queues, netdev.receive_queues(index));
+  if (const auto queue = spare_queue(queues)) return *queue;
+  return Status(
+      Code::kUnsupported, "bind device memory",
+      concat(interface, " has no receive queue to spare, of ", queues.size(), ": ethtool -L ", interface, " combined 2"));
+}
+
 Result<BoundQueue> BoundQueue::bind(EthtoolCalls& ethtool, Netdev netdev, const std::string& interface, int dmabuf,
                                     const std::string& records) {
   TCPX_ASSIGN_OR_RETURN(const uint32_t index, interface_index(interface));
-  TCPX_ASSIGN_OR_RETURN(const auto queues, netdev.receive_queues(index));
-  const auto queue = spare_queue(queues);
-  if (!queue) {
-    return Status(
-        Code::kUnsupported, "bind device memory",
-        concat(interface, " has no receive queue to spare, of ", queues.size(), ": ethtool -L ", interface, " combined 2"));
-  }
+  TCPX_ASSIGN_OR_RETURN(const uint32_t queue, find_spare_queue(netdev, interface));
   TCPX_ASSIGN_OR_RETURN(Steering steering, Steering::open(ethtool, interface, records));
-  TCPX_ASSIGN_OR_RETURN(SteeringChange away, steering.take_out_of_rss(*queue));
-  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&*queue, 1), dmabuf));
-  return BoundQueue{*queue, id, std::move(away), std::move(netdev)};
+  TCPX_ASSIGN_OR_RETURN(SteeringChange away, steering.take_out_of_rss(queue));
+  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&queue, 1), dmabuf));
+  return BoundQueue{queue, id, std::move(away), std::move(netdev)};
 }
 
 Result<std::shared_ptr<QueueBinding>> bind_here(const std::string& interface, int dmabuf) {

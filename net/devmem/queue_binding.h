@@ -37,6 +37,10 @@ class QueueBinding {
   const uint32_t dmabuf_id_, queue_;
 };
 
+/// Needs no privilege.
+/// @return kUnsupported: the interface has no queue to spare, or the kernel knows of none
+Result<uint32_t> find_spare_queue(Netdev& netdev, const std::string& interface);
+
 /// A spare queue that is out of the RSS table and bound to a dma-buf. One thread at a time.
 struct BoundQueue {
   uint32_t queue = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <tuple>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -90,14 +89,16 @@ Result<std::shared_ptr<const DevicePool>> DeviceNetwork::pool(int gpu, const std
 
 Result<std::shared_ptr<const DevicePool>> DeviceNetwork::make_pool(int gpu, const std::string& interface, uint64_t front,
                                                                    uint64_t behind) {
+  // Most machines have none, and need no memory to know that.
+  TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
+  TCPX_RETURN_IF_ERROR(devmem::find_spare_queue(netdev, interface).status());
   TCPX_ASSIGN_OR_RETURN(auto memory, memory_.allocate_device(gpu, front + behind));
   TCPX_ASSIGN_OR_RETURN(const UniqueFd dmabuf, memory_.export_dmabuf(gpu, {memory.device(), front}));
-  TCPX_ASSIGN_OR_RETURN(auto copies, memory_.make_copy_lane(gpu));
   TCPX_ASSIGN_OR_RETURN(auto binding, bind_somehow(broker_, interface, dmabuf.get(), front));
+  TCPX_ASSIGN_OR_RETURN(auto copies, memory_.make_copy_lane(gpu));
   log(LogLevel::kDebug, "tcpx-soft: ", front, " bytes of device memory receive by queue ", binding->queue(), " of ", interface);
   return std::make_shared<const DevicePool>(DevicePool{
       .gpu = gpu,
-      .interface = interface,
       .pages = PagePool::behind(std::move(memory), front),
       .bound = {binding->dmabuf_id(), front},
       .calls = devmem::SocketCalls::real(),
