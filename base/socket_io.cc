@@ -246,8 +246,7 @@ Status limit_unsent(int fd, int bytes) {
 }
 
 void acknowledge_now(int fd) {
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+  (void)set_option(fd, IPPROTO_TCP, TCP_QUICKACK, "TCP_QUICKACK");  // only a wish
 }
 
 void reset_connection(UniqueFd fd) {

@@ -55,8 +55,7 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
     return Status(Code::kMismatch, "connect",
                   listener.proves ? one_sided("listener", "connector") : one_sided("connector", "listener"));
   }
-  if (listener.encrypts != encrypts)
-    return Status(Code::kMismatch, "connect", set_at_one_end(kEncryptSetting, listener.encrypts));
+  if (listener.encrypts != encrypts) return Status(Code::kMismatch, "connect", encrypts_at_one_end(listener.encrypts));
   TCPX_ASSIGN_OR_RETURN(HelloProofs proofs, HelloProofs::create(listener.cookie, secret));
   std::unique_ptr<Connector> connector(new Connector(listener, deadline, std::move(proofs)));
   connector->nic_ = nic;

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "base/memory_ops.h"
 #include "net/devmem/netdev.h"
@@ -21,7 +20,6 @@ namespace tcpx::soft {
 
 struct DevicePool {
   int gpu = 0;
-  std::string interface;
   std::shared_ptr<PagePool> pages;  ///< their base is that of the bound part
   devmem::BoundDmabuf bound;        ///< PagePool::front_bytes()
   devmem::SocketCalls& calls;

@@ -248,7 +248,7 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
   if (hello.data_sockets != info_.data_sockets)
     return refuse(concat(hello.data_sockets, " data sockets instead of ", info_.data_sockets));
-  if (hello.encrypts != info_.encrypts) return refuse(set_at_one_end(kEncryptSetting, info_.encrypts));
+  if (hello.encrypts != info_.encrypts) return refuse(encrypts_at_one_end(info_.encrypts));
   if (hello.headers_apart != info_.headers_apart) return refuse("headers on another socket than the handle says");
   auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const Group& known) { return known.connection == hello.connection; });

@@ -240,8 +240,8 @@ Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in) {
   return hello;
 }
 
-std::string set_at_one_end(const char* setting, bool at_listener) {
-  return concat(setting, " at the ", at_listener ? "listener" : "connector", " and not at the ",
+std::string encrypts_at_one_end(bool at_listener) {
+  return concat(kEncryptSetting, " at the ", at_listener ? "listener" : "connector", " and not at the ",
                 at_listener ? "connector" : "listener", ": set it alike at both");
 }
 

@@ -134,8 +134,8 @@ void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
 
 inline constexpr const char* kEncryptSetting = "UCCL_TCPX_SECURITY is encrypt";
-/// Why two ends of which one alone has this setting do not meet.
-std::string set_at_one_end(const char* setting, bool at_listener);
+/// Why two ends of which one alone encrypts do not meet.
+std::string encrypts_at_one_end(bool at_listener);
 
 /// Acceptor's answer.
 struct HelloAnswer {
