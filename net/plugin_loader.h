@@ -1,9 +1,9 @@
 // Finds, opens and initialises the net plugin.
 //
 // Order: explicit path > UCCL_TCPX_PLUGIN_PATH > the places where GPUDirect-TCPX is installed > the software plugin in this
-// build; UCCL_TCPX_NETWORK leaves out one of the last two. The word "embedded" as a path means the last one. A library that is named, or that exists at an installed place, and
-// does not load, has no table we know, has an incomplete table or whose init fails is an error: never a silent fall-back. One
-// notice line in the log names the plugin in use and the reason.
+// build; UCCL_TCPX_NETWORK leaves out one of the last two. The word "embedded" as a path means the last one. A library that is
+// named, or that exists at an installed place, and does not load, has no table we know, has an incomplete table or whose init
+// fails is an error: never a silent fall-back. One notice line in the log names the plugin in use and the reason.
 #pragma once
 
 #include <functional>

@@ -26,8 +26,9 @@ constexpr uint32_t kLongSleep = 128 * 1024;
 // Of the pages of a DevicePool, what a socket may hold unread.
 constexpr uint64_t kShareOfASocket = 64, kLeastBuffer = 128 * 1024;
 
-// Destination for the payload of a refused message, and for what comes to host memory and not to a DevicePool. Not itself a variable of the thread: those of a library that is loaded later, as
-// NCCL loads the plugin, have little room beside one that a signal handler reads (base/guarded_copy.cc).
+// Destination for the payload of a refused message, and for what comes to host memory and not to a DevicePool. Not itself a variable of
+// the thread: those of a library that is loaded later, as NCCL loads the plugin, have little room beside one that a signal handler reads
+// (base/guarded_copy.cc).
 std::span<std::byte> waste_bin() {
   constexpr size_t kBytes = 256 * 1024;
   thread_local const auto bin = std::make_unique<std::byte[]>(kBytes);
