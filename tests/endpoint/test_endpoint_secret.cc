@@ -185,6 +185,7 @@ TEST_F(EndpointSecret, TheApplicationAcceptsByTheAddress) {
   EXPECT_TRUE(moves(*client, at_client, *server, at_server, 8));
   ASSERT_TRUE(client->remove_connection(at_client).is_ok());
   ASSERT_TRUE(server->remove_connection(at_server).is_ok());
+  ASSERT_TRUE(wait_until([&] { return server->stats().connections.empty(); })) << "a removed one is counted until it has closed";
   ip = "192.0.2.1";
   const Status status = refusal(*server, *other, "does not accept 127.0.0.1");
   EXPECT_EQ(status.code(), Code::kMismatch);
