@@ -14,6 +14,9 @@ namespace {
 
 std::atomic<int64_t> registrations{0};
 
+// Reads of a control socket before other sockets of the thread get their turn.
+constexpr int kControlReadsPerTurn = 8;
+
 }  // namespace
 
 int64_t held_registrations() {
@@ -139,12 +142,21 @@ void SoftComm::end() {
 
 IoHandler::Next ControlSocket::on_ready() {
   owner_.on_control_ready();
-  std::byte ignored[256];
-  if (read(ignored) > 0) {
+  std::array<std::byte, 256> bytes;
+  for (int i = 0; i < kControlReadsPerTurn; ++i) {
+    const size_t n = read(bytes);
+    if (n == 0) return Next::kWait;
+    const Status status = owner_.on_control_bytes(std::span(bytes).first(n));
+    if (status.is_ok()) continue;
     closed_ = true;
-    owner_.on_control_closed(Status(Code::kProtocol, "control socket", "bytes where none belong"));
+    owner_.on_control_closed(status);
+    return Next::kWait;
   }
-  return Next::kWait;
+  return Next::kAgain;
+}
+
+Status ControlSocket::Owner::on_control_bytes(std::span<const std::byte>) {
+  return Status(Code::kProtocol, "control socket", "bytes where none belong");
 }
 
 Result<size_t> ControlSocket::try_send(std::span<const std::byte> bytes) const {

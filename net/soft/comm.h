@@ -7,6 +7,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "net/abi/tcpx_request.h"
+#include "net/devmem/sender.h"
 #include "net/soft/device_pool.h"
 #include "net/soft/device_sources.h"
 #include "net/soft/socket_handler.h"
@@ -74,8 +76,10 @@ struct ConnectedSockets {
   uint32_t chunk_bytes = 0;
   bool headers_apart = false;  ///< HandleInfo::headers_apart
   // Only with headers apart. Null: the payload goes through host memory.
-  std::shared_ptr<const DevicePool> device_pool;  ///< of a receiving end: its data sockets are led to the pool's queue
-  std::shared_ptr<DeviceSources> device_sources;  ///< of a sending end
+  size_t device_sockets = 0;                      ///< Hello::device_sockets
+  std::shared_ptr<const DevicePool> device_pool;  ///< of a receiving end: its device sockets are led to the pool's queue
+  std::shared_ptr<DeviceSources> device_sources;  ///< of a sending end: its device sockets send from them
+  std::vector<std::optional<devmem::DevmemSender>> senders;  ///< that device sockets have used
   std::string peer;           ///< for messages
   std::string nic;            ///< the bytes' way out of this host, or into it; "" when the kernel does not tell
   bool spare_copies = false;  ///< sends leave the staging slots without a copy, and the receiver is woken for much at once
@@ -95,8 +99,8 @@ inline Status refused(std::string operation, std::string detail) {
   return Status(Code::kInvalidArgument, std::move(operation), std::move(detail));
 }
 
-/// Watches a control socket, on which nothing comes in unless it brings headers (net/soft/header_socket.h): its end tells that the
-/// peer closed or died.
+/// Watches a control socket, on which nothing comes in unless it brings headers (net/soft/header_socket.h) or the receiver's choices: its
+/// end tells that the peer closed or died.
 class ControlSocket : public SocketHandler {
  public:
   class Owner {
@@ -105,6 +109,8 @@ class ControlSocket : public SocketHandler {
     virtual void on_control_closed(const Status& why) = 0;
     /// There may be room to send again.
     virtual void on_control_ready() {}
+    /// An error ends the connection.
+    virtual Status on_control_bytes(std::span<const std::byte> bytes);
   };
   ControlSocket(UniqueFd fd, Owner& owner) : SocketHandler(std::move(fd)), owner_(owner) {}
   ~ControlSocket() override { stop(); }

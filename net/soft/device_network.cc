@@ -12,7 +12,7 @@ namespace {
 
 using devmem::Netdev;
 
-constexpr uint64_t kProbeBytes = 2 << 20;  // CUDA allocates no less
+constexpr uint64_t kLeastBytes = 2 << 20;  // that CUDA allocates
 
 /// What a process without CAP_NET_ADMIN meets: no right, or no place of its own for the records of steering.
 bool lacks_privilege(const Status& status) {
@@ -40,14 +40,59 @@ class NicSources final : public DeviceSources {
     if (auto bound = known.lock()) return bound;
     auto made = make(pages);
     if (made.is_ok()) known = *made;
-    if (!made.is_ok() && !told_) log(LogLevel::kNotice, "tcpx-soft: ", made.status().to_string(), ": what is sent is copied");
-    told_ |= !made.is_ok();
+    if (!made.is_ok()) tell(made.status());
     std::erase_if(bound_, [](const auto& entry) { return entry.second.expired(); });
     return made;
+  }
+  Result<BoundPage> page(std::span<const std::byte, kPageBytes> content) override {
+    const MutexLock lock(mutex_);
+    if (proofs_ == nullptr) {
+      auto made = make_proofs();
+      if (!made.is_ok()) tell(made.status());
+      TCPX_ASSIGN_OR_RETURN(proofs_, std::move(made));
+    }
+    return ProofPages::take(proofs_, content);
   }
   devmem::SocketCalls& calls() override { return devmem::SocketCalls::real(); }
 
  private:
+  /// Pages for the proofs of connections.
+  struct ProofPages {
+    MemoryBuffer memory;
+    std::shared_ptr<const BoundSource> source;
+    std::unique_ptr<CopyLane> copies;
+    Mutex mutex;
+    std::vector<uint64_t> free TCPX_GUARDED_BY(mutex);  // offsets
+
+    static Result<BoundPage> take(const std::shared_ptr<ProofPages>& pages, std::span<const std::byte, kPageBytes> content) {
+      uint64_t off;
+      {
+        const MutexLock lock(pages->mutex);
+        if (pages->free.empty()) return Status(Code::kExhausted, "take a proof page", "all are in use");
+        off = pages->free.back();
+        pages->free.pop_back();
+      }
+      std::shared_ptr<const void> keeps(static_cast<const void*>(pages.get()), [pages, off](const void*) {
+        const MutexLock lock(pages->mutex);
+        pages->free.push_back(off);
+      });
+      TCPX_RETURN_IF_ERROR(pages->copies->copy(pages->memory.device() + off, content.data(), content.size()));
+      return BoundPage{pages->source->dmabuf, off, std::move(keeps)};
+    }
+  };
+
+  Result<std::shared_ptr<ProofPages>> make_proofs() {
+    auto made = std::make_shared<ProofPages>();
+    TCPX_ASSIGN_OR_RETURN(made->memory, memory_.allocate_device(gpu_, kLeastBytes));
+    TCPX_ASSIGN_OR_RETURN(made->source, make({made->memory.device(), kLeastBytes}));
+    TCPX_ASSIGN_OR_RETURN(made->copies, memory_.make_copy_lane(gpu_));
+    const MutexLock lock(made->mutex);
+    for (uint64_t off = 0; off < kLeastBytes; off += kPageBytes) made->free.push_back(off);
+    return made;
+  }
+  void tell(const Status& why) TCPX_REQUIRES(mutex_) {
+    if (!std::exchange(told_, true)) log(LogLevel::kNotice, "tcpx-soft: ", why.to_string(), ": what is sent is copied");
+  }
   Result<std::shared_ptr<const BoundSource>> make(const Pages& pages) {
     TCPX_ASSIGN_OR_RETURN(const UniqueFd dmabuf, memory_.export_dmabuf(gpu_, pages));
     TCPX_ASSIGN_OR_RETURN(Netdev netdev, Netdev::open());
@@ -61,6 +106,7 @@ class NicSources final : public DeviceSources {
   const uint32_t interface_;
   Mutex mutex_;
   std::map<std::pair<const std::byte*, size_t>, std::weak_ptr<const BoundSource>> bound_ TCPX_GUARDED_BY(mutex_);
+  std::shared_ptr<ProofPages> proofs_ TCPX_GUARDED_BY(mutex_);
   bool told_ TCPX_GUARDED_BY(mutex_) = false;
 };
 
@@ -74,7 +120,7 @@ Result<std::shared_ptr<const DevicePool>> DeviceNetwork::pool(int gpu, const std
   if (pool != nullptr && pool->binding->is_there()) return pool;
   if (const auto reason = why_not_.find(place); reason != why_not_.end()) return reason->second;
   // Only the bind tells whether a machine can. It is tried with little memory first.
-  auto made = make_pool(gpu, interface, kProbeBytes, kPageBytes);
+  auto made = make_pool(gpu, interface, kLeastBytes, kPageBytes);
   if (made.is_ok()) {
     made = Status(Code::kInternal, "", "");  // its binding ends
     made = make_pool(gpu, interface, std::min(kNicShare * message_bytes_, kMaxPoolBytes - message_bytes_) / kPageBytes * kPageBytes,

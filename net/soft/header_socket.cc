@@ -17,6 +17,7 @@ constexpr int kReadsPerTurn = 8;
 }  // namespace
 
 IoHandler::Next HeaderSocket::on_ready() {
+  comm_.on_control_ready();
   for (int i = 0; i < kReadsPerTurn; ++i) {
     waits_.store(!hand_out());
     if (waits_.load()) return Next::kWait;

@@ -50,6 +50,18 @@ Result<UniqueFd> listen_at_one(SocketAddress& address, Duration patience) {
   return fd;
 }
 
+/// "" when the page has come as it was sent, and by the NIC.
+std::string what_is_unproven(const Hello& hello, std::span<const std::byte> page, size_t in_pool) {
+  if (page.empty()) return {};
+  const auto sent = proof_page(hello);
+  const auto differs = std::mismatch(page.begin(), page.end(), sent.begin()).first;
+  if (differs != page.end()) return concat("byte ", differs - page.begin(), " of its proof page did not come as it was sent");
+  // A packet or two in host memory may be the NIC's way with short ones.
+  if (in_pool >= page.size() / 2) return {};
+  return concat(page.size() - in_pool, " of the ", page.size(),
+                " bytes of its proof page came in host memory: header split or flow steering does not work");
+}
+
 // An address that was there when the devices were found.
 bool has_gone(const Status& status) {
   return status.native() == EADDRNOTAVAIL || status.native() == EAFNOSUPPORT;
@@ -92,7 +104,9 @@ Result<std::unique_ptr<SoftListener>> SoftListener::create(HandleInfo info, std:
                                                            const ListenerLimits& limits, const Prover* secret) {
   std::list<Port> ports;
   TCPX_RETURN_IF_ERROR(listen_at(info.addresses, ports, limits.shortage));
+  for (Port& port : ports) port.is_led = true;
   TCPX_RETURN_IF_ERROR(listen_at(info.control_addresses, ports, limits.shortage));
+  TCPX_RETURN_IF_ERROR(listen_at(info.host_addresses, ports, limits.shortage));
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(info.cookie.words))));
   info.proves = secret != nullptr;
   TCPX_ASSIGN_OR_RETURN(HelloProofs proofs, HelloProofs::create(info.cookie, secret));
@@ -121,7 +135,7 @@ SoftListener::~SoftListener() {
 std::vector<int> SoftListener::data_listeners() const {
   std::vector<int> listeners;
   for (const Port& port : ports_)
-    if (listeners.size() < info_.addresses.size()) listeners.push_back(port.fd.get());  // these come first
+    if (port.is_led) listeners.push_back(port.fd.get());
   return listeners;
 }
 
@@ -132,7 +146,7 @@ void SoftListener::receive_into(std::shared_ptr<const DevicePool> pool) {
 
 std::shared_ptr<const DevicePool> SoftListener::device_pool() {
   MutexLock lock(mutex_);
-  return device_pool_;
+  return ready_.empty() ? nullptr : ready_.front().device_pool;
 }
 
 bool SoftListener::has_peer() {
@@ -162,7 +176,7 @@ IoHandler::Next SoftListener::on_ready() {
   [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &ticks, sizeof ticks);
   bool more = false, stuck = false;
   for (const Port& port : ports_) {
-    const Backlog backlog = take_strangers(port.fd.get());
+    const Backlog backlog = take_strangers(port);
     more |= backlog == Backlog::kMore;
     stuck |= backlog == Backlog::kStuck;
   }
@@ -175,9 +189,9 @@ IoHandler::Next SoftListener::on_ready() {
   return Next::kWait;
 }
 
-SoftListener::Backlog SoftListener::take_strangers(int fd_with_backlog) {
+SoftListener::Backlog SoftListener::take_strangers(const Port& port) {
   for (int taken = 0; taken < kStrangersPerTurn; ++taken) {
-    UniqueFd fd = accept_tcp(fd_with_backlog);
+    UniqueFd fd = accept_tcp(port.fd.get());
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return Backlog::kEmpty;
@@ -198,6 +212,7 @@ SoftListener::Backlog SoftListener::take_strangers(int fd_with_backlog) {
     stranger.peer = peer;
     stranger.give_up_at = Clock::steady().now() + kHelloTimeout;
     stranger.fd = std::move(fd);
+    stranger.pool = port.is_led ? device_pool_.get() : nullptr;
     if (Status status = thread_.add(stranger.fd.get(), *this, stranger.registration); !status.is_ok()) {
       log_dropped(peer, status.to_string());
       strangers_.pop_back();
@@ -206,11 +221,12 @@ SoftListener::Backlog SoftListener::take_strangers(int fd_with_backlog) {
   return Backlog::kMore;
 }
 
-ssize_t SoftListener::read(int fd, std::span<std::byte> into) const {
-  if (device_pool_ == nullptr) return ::recv(fd, into.data(), into.size(), MSG_DONTWAIT);
-  devmem::DevmemReceiver receiver(device_pool_->calls, fd, device_pool_->bound);
-  std::array<std::byte, kHelloBytes> room;
-  const auto come = receiver.receive(std::span(room).first(into.size()), 0);
+ssize_t SoftListener::read(const Stranger& stranger, std::span<std::byte> into, size_t& in_pool) {
+  if (stranger.pool == nullptr) return ::recv(stranger.fd.get(), into.data(), into.size(), MSG_DONTWAIT);
+  const DevicePool& pool = *stranger.pool;
+  devmem::DevmemReceiver receiver(pool.calls, stranger.fd.get(), pool.bound);
+  std::array<std::byte, kPageBytes> room;
+  const auto come = receiver.receive(std::span(room).first(std::min(into.size(), room.size())), 0);
   if (!come.is_ok() || !come->has_value()) {
     errno = come.is_ok() ? EAGAIN : EPROTO;
     return -1;
@@ -218,38 +234,75 @@ ssize_t SoftListener::read(int fd, std::span<std::byte> into) const {
   for (const Fragment& fragment : (*come)->linear)
     std::copy_n(room.begin() + fragment.src_off, fragment.len, into.begin() + static_cast<ptrdiff_t>(fragment.dst_off));
   for (const Fragment& fragment : (*come)->fragments) {
-    const std::byte* const from = device_pool_->pages->device_base() + fragment.src_off;
-    if (!device_pool_->copies->copy(into.data() + fragment.dst_off, from, fragment.len).is_ok()) {
+    const std::byte* const from = pool.pages->device_base() + fragment.src_off;
+    if (!pool.copies->copy(into.data() + fragment.dst_off, from, fragment.len).is_ok()) {
       errno = EPROTO;
       return -1;
     }
+    in_pool += fragment.len;
   }
   return static_cast<ssize_t>((*come)->bytes);
 }
 
-bool SoftListener::advance(Stranger& stranger) {
-  while (stranger.read < kHelloBytes) {
-    const ssize_t n = read(stranger.fd.get(), std::span(stranger.hello).subspan(stranger.read));
+Result<bool> SoftListener::fill(const Stranger& stranger, std::span<std::byte> into, size_t& filled, size_t& in_pool) {
+  while (filled < into.size()) {
+    const ssize_t n = read(stranger, into.subspan(filled), in_pool);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      log_dropped(stranger.peer, concat("closed after ", stranger.read, " of ", kHelloBytes, " bytes of the hello"));
-      return true;
-    }
-    stranger.read += static_cast<size_t>(n);
+    if (n <= 0) return Status(Code::kPeerGone, "read", "closed");
+    filled += static_cast<size_t>(n);
   }
-  const auto hello = proofs_.read(stranger.hello);
-  const Status status = hello.is_ok() ? admit(stranger, *hello) : hello.status();
-  if (!status.is_ok()) log_dropped(stranger.peer, status.to_string());
   return true;
+}
+
+bool SoftListener::advance(Stranger& stranger) {
+  const auto drop = [&](const std::string& why) {
+    log_dropped(stranger.peer, why);
+    return true;
+  };
+  if (!stranger.said) {
+    size_t in_pool = 0;
+    const auto come = fill(stranger, stranger.hello, stranger.read, in_pool);
+    if (!come.is_ok()) return drop(concat("closed after ", stranger.read, " of ", kHelloBytes, " bytes of the hello"));
+    if (!*come) return false;
+    auto hello = proofs_.read(stranger.hello);
+    const Status status = hello.is_ok() ? check_hello(stranger, *hello) : hello.status();
+    if (!status.is_ok()) return drop(status.to_string());
+    stranger.said = *std::move(hello);
+    if (stranger.said->socket_index < stranger.said->device_sockets) stranger.page.resize(kPageBytes);
+  }
+  const auto proved = fill(stranger, stranger.page, stranger.page_read, stranger.page_in_pool);
+  if (!proved.is_ok()) return drop(concat("closed after ", stranger.page_read, " bytes of the proof page"));
+  if (!*proved) return false;
+  if (const Status status = admit(stranger, *stranger.said); !status.is_ok()) return drop(status.to_string());
+  return true;
+}
+
+Status SoftListener::check_hello(const Stranger& stranger, const Hello& hello) const {
+  const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
+  if (hello.device_sockets != 0 && (info_.host_addresses.empty() || hello.device_sockets != info_.data_sockets))
+    return refuse(concat(hello.device_sockets, " device sockets"));
+  if (hello.data_sockets != info_.data_sockets + hello.device_sockets)
+    return refuse(concat(hello.data_sockets, " data sockets instead of ", info_.data_sockets + hello.device_sockets));
+  if (hello.encrypts != info_.encrypts) return refuse(encrypts_at_one_end(info_.encrypts));
+  if (hello.headers_apart != info_.headers_apart) return refuse("headers on another socket than the handle says");
+  if ((hello.socket_index < hello.device_sockets) != (stranger.pool != nullptr))
+    return refuse(
+        concat("socket ", hello.socket_index, " at a port for ", stranger.pool != nullptr ? "device" : "host", " memory"));
+  return Status::ok();
+}
+
+Status SoftListener::answer(const Stranger& stranger, const HelloAnswer& answer,
+                            std::span<std::byte, kHelloAnswerBytes> record) const {
+  TCPX_RETURN_IF_ERROR(proofs_.write(answer, stranger.hello, record));
+  // The first bytes on a fresh socket always fit its buffer.
+  if (::send(stranger.fd.get(), record.data(), record.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(record.size()))
+    return system_error("answer the hello", errno);
+  return Status::ok();
 }
 
 Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
-  if (hello.data_sockets != info_.data_sockets)
-    return refuse(concat(hello.data_sockets, " data sockets instead of ", info_.data_sockets));
-  if (hello.encrypts != info_.encrypts) return refuse(encrypts_at_one_end(info_.encrypts));
-  if (hello.headers_apart != info_.headers_apart) return refuse("headers on another socket than the handle says");
   auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const Group& known) { return known.connection == hello.connection; });
   if (group == groups_.end()) {
@@ -258,30 +311,34 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
     group = groups_.emplace(groups_.end());
     group->connection = hello.connection;
     group->give_up_at = Clock::steady().now() + limits_.group_timeout;
-    group->sockets.data.resize(info_.data_sockets);
-    if (info_.encrypts) group->sockets.ciphers.resize(info_.data_sockets);
+    group->sockets.data.resize(hello.data_sockets);
+    if (info_.encrypts) group->sockets.ciphers.resize(hello.data_sockets);
     group->sockets.chunk_bytes = info_.chunk_bytes;
     group->sockets.headers_apart = info_.headers_apart;
-    group->sockets.device_pool = device_pool_;
+    group->sockets.device_sockets = hello.device_sockets;
+    if (hello.device_sockets > 0) group->sockets.device_pool = device_pool_;
     group->sockets.peer = stranger.peer;
   }
-  UniqueFd& place = hello.socket_index == info_.data_sockets ? group->sockets.control : group->sockets.data[hello.socket_index];
+  if (hello.data_sockets != group->sockets.data.size()) return refuse(concat("now ", hello.data_sockets, " data sockets"));
+  std::array<std::byte, kHelloAnswerBytes> record;
+  if (const std::string wrong = what_is_unproven(hello, stranger.page, stranger.page_in_pool);
+      !wrong.empty() && !group->unproven) {
+    log(LogLevel::kWarning, "tcpx-soft: ", stranger.peer, " is asked to send to host memory: ", wrong);
+    group->unproven = true;
+    group->sockets = {};
+  }
+  if (group->unproven) return answer(stranger, {.connection = hello.connection, .accepted = false}, record);
+  UniqueFd& place = hello.socket_index == hello.data_sockets ? group->sockets.control : group->sockets.data[hello.socket_index];
   if (place) return refuse(concat("socket ", hello.socket_index, " twice"));
 
-  std::array<std::byte, kHelloAnswerBytes> answer;
-  TCPX_RETURN_IF_ERROR(proofs_.write({.connection = hello.connection, .accepted = true}, stranger.hello, answer));
-  if (info_.encrypts && hello.socket_index < info_.data_sockets) {
+  TCPX_RETURN_IF_ERROR(answer(stranger, {.connection = hello.connection, .accepted = true}, record));
+  if (info_.encrypts && hello.socket_index < hello.data_sockets) {
     TCPX_ASSIGN_OR_RETURN(group->sockets.ciphers[hello.socket_index],
-                          proofs_.cipher(RecordCipher::Work::kOpens, stranger.hello, answer));
-  }
-  // The first bytes on a fresh socket always fit its buffer.
-  if (::send(stranger.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
-      static_cast<ssize_t>(answer.size())) {
-    return system_error("answer the hello", errno);
+                          proofs_.cipher(RecordCipher::Work::kOpens, stranger.hello, record));
   }
   stranger.registration.remove();  // the comm registers it again
   place = std::move(stranger.fd);
-  if (++group->present == info_.data_sockets + 1) {
+  if (++group->present == hello.data_sockets + 1) {
     ready_.push_back(std::move(group->sockets));
     groups_.erase(group);
   }
@@ -305,8 +362,9 @@ void SoftListener::drop_overdue(TimePoint now) {
     strangers_.pop_front();
   }
   while (!groups_.empty() && groups_.front().give_up_at <= now) {
-    log_dropped(groups_.front().sockets.peer,
-                concat(groups_.front().present, " of ", info_.data_sockets + 1, " sockets came in time"));
+    const Group& late = groups_.front();
+    if (!late.unproven)
+      log_dropped(late.sockets.peer, concat(late.present, " of ", late.sockets.data.size() + 1, " sockets came in time"));
     groups_.pop_front();
   }
 }

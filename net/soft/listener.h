@@ -43,10 +43,10 @@ class SoftListener final : public Object, private IoHandler {
   Handle handle() const { return encode_handle(info_); }
   /// The sockets that listen for data sockets. They stay the listener's.
   std::vector<int> data_listeners() const;
-  /// Data sockets of later connections receive into `pool`, where a NIC puts what comes to data_listeners(). Their hellos come there, too.
-  /// Call before the handle is given away, and only with HandleInfo::headers_apart and control addresses.
+  /// Device sockets of later connections receive into `pool`, where a NIC puts what comes to data_listeners(). Their hellos come there,
+  /// too, and a page each, which shows that it works. Call before the handle is given away, and only with HandleInfo::host_addresses.
   void receive_into(std::shared_ptr<const DevicePool> pool) TCPX_EXCLUDES(mutex_);
-  /// null: into host memory.
+  /// Of the connection that try_accept returns next. Null: there is none, or it receives into host memory.
   std::shared_ptr<const DevicePool> device_pool() TCPX_EXCLUDES(mutex_);
   const std::shared_ptr<IoPool>& io() const { return io_; }
   /// True when try_accept has a connection for its next caller.
@@ -61,19 +61,25 @@ class SoftListener final : public Object, private IoHandler {
   struct Port {
     UniqueFd fd;
     IoRegistration registration;
+    bool is_led = false;  // what comes there lies in device memory, if there is a pool
   };
   struct Stranger {  // accepted, has not finished its hello
     UniqueFd fd;
     std::string peer;
     TimePoint give_up_at;
+    const DevicePool* pool = nullptr;  // what it says comes there
     std::array<std::byte, kHelloBytes> hello;
     size_t read = 0;
+    std::optional<Hello> said;
+    std::vector<std::byte> page;  // the proof of a device socket
+    size_t page_read = 0, page_in_pool = 0;
     IoRegistration registration;
   };
   struct Group {  // sockets of one connection, some still missing
     uint64_t connection = 0;
     TimePoint give_up_at;
     size_t present = 0;
+    bool unproven = false;  // the sockets that are still to come are refused
     ConnectedSockets sockets;
   };
 
@@ -83,12 +89,16 @@ class SoftListener final : public Object, private IoHandler {
   Next on_ready() override;
   enum class Backlog { kEmpty, kMore, kStuck };
   /// Takes some of the connections pending at `fd`. kStuck: they cannot be taken now.
-  Backlog take_strangers(int fd) TCPX_REQUIRES(mutex_);
-  /// As recv(2) without waiting.
-  ssize_t read(int fd, std::span<std::byte> into) const TCPX_REQUIRES(mutex_);
+  Backlog take_strangers(const Port& port) TCPX_REQUIRES(mutex_);
+  /// As recv(2) without waiting. @param in_pool grows by the bytes that came in the pool
+  static ssize_t read(const Stranger& stranger, std::span<std::byte> into, size_t& in_pool);
+  /// Reads until `into` is full. False: not yet; an error: nothing more comes.
+  static Result<bool> fill(const Stranger& stranger, std::span<std::byte> into, size_t& read, size_t& in_pool);
   /// True when the stranger is finished: admitted or dropped.
   bool advance(Stranger& stranger) TCPX_REQUIRES(mutex_);
   Status admit(Stranger& stranger, const Hello& hello) TCPX_REQUIRES(mutex_);
+  Status check_hello(const Stranger& stranger, const Hello& hello) const;
+  Status answer(const Stranger& stranger, const HelloAnswer& answer, std::span<std::byte, kHelloAnswerBytes> record) const;
   Status remember(uint64_t connection) TCPX_REQUIRES(mutex_);
   void drop_overdue(TimePoint now) TCPX_REQUIRES(mutex_);
   void arm_timer() TCPX_REQUIRES(mutex_);

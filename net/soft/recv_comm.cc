@@ -28,6 +28,7 @@ SoftRecvComm::SoftRecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool
       most_chunk_bytes_(sockets.chunk_bytes),
       pool_(std::move(pool)),
       device_pool_(std::move(sockets.device_pool)),
+      has_device_sockets_(sockets.device_sockets > 0 && sockets.device_sockets < sockets.data.size()),
       queue_(std::move(queue)) {
   if (sockets.headers_apart) {
     auto headers = std::make_unique<HeaderSocket>(std::move(sockets.control), *this, sockets_);
@@ -44,8 +45,10 @@ Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, in
   std::unique_ptr<SoftRecvComm> comm(new SoftRecvComm(memory, device, std::move(io), std::move(pool), std::move(queue), sockets));
   for (UniqueFd& fd : sockets.data) {
     auto cipher = take_cipher(sockets, comm->sockets_.size());
+    const bool is_device = comm->sockets_.size() < sockets.device_sockets;
     comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm, comm->sockets_.size(), sockets.spare_copies,
-                                                          std::move(cipher), sockets.headers_apart, comm->device_pool_.get()));
+                                                          std::move(cipher), sockets.headers_apart, comm->device_pool_.get(),
+                                                          is_device));
   }
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
     TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
@@ -122,12 +125,41 @@ Result<abi::TcpxRequest*> SoftRecvComm::irecv(void* data, int size, int tag, con
       request->size = size;
       request->unpack_slot.cnt = nullptr;
       if (bounced) ++cuda_receives_;
+      choose_sockets(bounced);
       if (begun_ == posted_++) kick_sockets(begun_);  // otherwise earlier messages must begin first
       be_patient_again();
     }
   }
   if (request == nullptr) return report_failure();
   return request;
+}
+
+void SoftRecvComm::choose_sockets(bool device) {
+  if (!has_device_sockets_ || chosen_ == device) return;
+  chosen_ = device;
+  choice_ = {.sequence = posted_, .device = device};
+  send_choice();
+}
+
+void SoftRecvComm::send_choice() {
+  while (choice_left_ > 0 || choice_) {
+    if (choice_left_ == 0) {
+      encode_choice(*choice_, choice_record_);
+      choice_left_ = kChoiceBytes;
+      choice_.reset();
+    }
+    const auto sent = control_->try_send(std::span(choice_record_).last(choice_left_));
+    if (!sent.is_ok()) return;  // the socket's handler sees that, too
+    choice_left_ -= *sent;
+    if (choice_left_ > 0) break;
+  }
+  choice_waits_.store(choice_left_ > 0);
+}
+
+void SoftRecvComm::on_control_ready() {
+  if (!choice_waits_.load()) return;
+  MutexLock lock(mutex_);
+  send_choice();
 }
 
 bool SoftRecvComm::begin_message(const ChunkHeader& header) {

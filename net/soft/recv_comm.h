@@ -12,9 +12,11 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -63,6 +65,7 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   /// The stream can no longer be trusted.
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { socket_ended(why); }
+  void on_control_ready() override TCPX_EXCLUDES(mutex_);
   /// A data socket has taken a header out of a full queue.
   void header_taken() const { control_->kick(); }
   uint32_t most_chunk_bytes() const { return most_chunk_bytes_; }
@@ -96,6 +99,10 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kRequests]; }
   bool begin_message(const ChunkHeader& header) TCPX_REQUIRES(mutex_);
   Status check_chunk(const ChunkHeader& header, const Message& target) const TCPX_REQUIRES(mutex_);
+  /// Tells the sender by which sockets the newest receive should come, if those before it should not. It may hear that too late:
+  /// messages are received by any.
+  void choose_sockets(bool device) TCPX_REQUIRES(mutex_);
+  void send_choice() TCPX_REQUIRES(mutex_);
   /// Copies what is listed of a message into its pages.
   Status gather(std::span<const Fragment> listed, std::span<const uint32_t> pages) const;
   /// How the payload has come.
@@ -115,8 +122,14 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   const uint32_t most_chunk_bytes_;
   const std::shared_ptr<PagePool> pool_;                 // shared: the last comm of a GPU frees its pool
   const std::shared_ptr<const DevicePool> device_pool_;  // pool_ is its; null: bytes come to host memory
+  const bool has_device_sockets_;
   UnpackQueue queue_;
   Message messages_[kRequests] TCPX_GUARDED_BY(mutex_);
+  std::optional<bool> chosen_ TCPX_GUARDED_BY(mutex_);          // device sockets, of the newest receive; nullopt: none was posted
+  std::optional<SocketChoice> choice_ TCPX_GUARDED_BY(mutex_);  // to be told
+  std::array<std::byte, kChoiceBytes> choice_record_ TCPX_GUARDED_BY(mutex_);
+  size_t choice_left_ TCPX_GUARDED_BY(mutex_) = 0;  // of the record
+  std::atomic<bool> choice_waits_{false};           // for room
   uint64_t begun_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t consumed_ TCPX_GUARDED_BY(mutex_) = 0;
   uint32_t cuda_receives_ TCPX_GUARDED_BY(mutex_) = 0;  // posted and not consumed

@@ -38,7 +38,7 @@ std::span<std::byte> waste_bin() {
 }  // namespace
 
 RecvSocket::RecvSocket(UniqueFd data, SoftRecvComm& comm, size_t index, bool sleeps_long, std::unique_ptr<RecordCipher> cipher,
-                       bool headers_apart, const DevicePool* pool)
+                       bool headers_apart, const DevicePool* pool, bool is_device)
     : SocketHandler(std::move(data)),
       comm_(comm),
       index_(index),
@@ -46,7 +46,7 @@ RecvSocket::RecvSocket(UniqueFd data, SoftRecvComm& comm, size_t index, bool sle
       records_(cipher != nullptr ? std::make_unique<RecordReader>(fd(), std::move(cipher)) : nullptr),
       headers_(headers_apart ? std::make_unique<HeaderQueue>() : nullptr),
       pool_(pool) {
-  if (pool_ == nullptr) return;
+  if (!is_device) return;
   device_.emplace(pool_->calls, fd(), pool_->bound);
   // What is not read yet lies in the NIC's pages, too.
   const auto most = static_cast<int>(std::max(pool_->bound.bytes / kShareOfASocket, kLeastBuffer));
@@ -245,6 +245,7 @@ void RecvSocket::place_ahead() {
 // Payload is missing, so nothing is left in ahead_.
 RecvSocket::Step RecvSocket::read_payload() {
   if (device_) return read_device();
+  if (landing_ == Landing::kPool) return read_into_pool();
   size_t n;
   if (landing_ == Landing::kDiscard) {
     const std::span<std::byte> bin = waste_bin();
@@ -288,8 +289,25 @@ RecvSocket::Step RecvSocket::read_device() {
   return Step::kStop;
 }
 
+RecvSocket::Step RecvSocket::read_into_pool() {
+  const std::span<std::byte> room = waste_bin();
+  iovec piece = {room.data(), std::min<size_t>(room.size(), payload_left_)};
+  const auto n = static_cast<uint32_t>(read_some({&piece, 1}));
+  if (n == 0) return Step::kStop;
+  if (const Status placed = place({.bytes = n, .linear = {{0, n, uint64_t{header_.offset} + header_.bytes - payload_left_}}});
+      !placed.is_ok()) {
+    stage_ = Stage::kEnded;
+    comm_.fail(placed);
+    return Step::kStop;
+  }
+  payload_left_ -= n;
+  if (payload_left_ == 0) finish_chunk();
+  return Step::kGoOn;
+}
+
 Status RecvSocket::place(const devmem::DevmemRead& read) {
-  if (landing_ == Landing::kDiscard) return device_->copied(read.fragments.size());
+  const auto copied = [&] { return device_ ? device_->copied(read.fragments.size()) : Status::ok(); };
+  if (landing_ == Landing::kDiscard) return copied();
   std::byte* const base = pool_->pages->device_base();
   std::vector<Fragment> listed;
   const auto copy_all = [&](const std::vector<Fragment>& fragments, const std::byte* from, bool lists) -> Status {
@@ -319,7 +337,7 @@ Status RecvSocket::place(const devmem::DevmemRead& read) {
     if (stays) return Status::ok();
   }
   TCPX_RETURN_IF_ERROR(copy_all(read.fragments, base, false));
-  return device_->copied(read.fragments.size());
+  return copied();
 }
 
 Status RecvSocket::give_back_pages() {
@@ -340,7 +358,7 @@ void RecvSocket::advance(size_t bytes) {
 
 void RecvSocket::finish_chunk() {
   // A sender from device memory waits until its bytes are acknowledged.
-  if (headers_ != nullptr) acknowledge_now(fd());
+  if (device_) acknowledge_now(fd());
   comm_.end_chunk(header_, landing_);
   moved_ += kCostOfAChunk;
   stage_ = Stage::kHeader;

@@ -11,7 +11,7 @@
 //
 // Where a NIC puts the payload into a DevicePool, a read tells where it is. It is copied only where it cannot stay: it has come in host
 // memory, or its message is for host memory or in too many places. The socket holds a token of each fragment until its message is
-// consumed, or it has been copied.
+// consumed, or it has been copied. An ordinary socket beside such ones copies what belongs into the pool.
 //
 // With a cipher the bytes are the content of records (secure/record_reader.h). What the reader has of a record that is not whole is no
 // longer in the socket, and is not waited for there.
@@ -36,9 +36,10 @@ namespace tcpx::soft {
 class RecvSocket final : public SocketHandler {
  public:
   /// @param cipher null: in clear
-  /// @param pool of its payload; null: that comes to host memory. With one, headers are apart
+  /// @param pool of messages for device memory; null: they are for the pages of the comm's. With one, headers are apart
+  /// @param is_device its payload comes into `pool`
   RecvSocket(UniqueFd fd, SoftRecvComm& comm, size_t index, bool sleeps_long, std::unique_ptr<RecordCipher> cipher,
-             bool headers_apart, const DevicePool* pool);
+             bool headers_apart, const DevicePool* pool, bool is_device);
   ~RecvSocket() override { stop(); }
 
   /// Of its DevicePool. After stop().
@@ -88,6 +89,8 @@ class RecvSocket final : public SocketHandler {
   Step read_payload();
   /// The same from the DevicePool.
   Step read_device();
+  /// The same into its pages.
+  Step read_into_pool();
   /// Puts the bytes of a read where they belong.
   Status place(const devmem::DevmemRead& read);
   /// Gives the pages back that nobody reads any longer.
@@ -123,8 +126,8 @@ class RecvSocket final : public SocketHandler {
   size_t piece_ = 0;
   uint32_t payload_left_ = 0;
   size_t moved_ = 0;  // bytes read in this turn
-  const DevicePool* const pool_;  // null: its payload comes to host memory
-  std::optional<devmem::DevmemReceiver> device_;
+  const DevicePool* const pool_;                  // null: there is none
+  std::optional<devmem::DevmemReceiver> device_;  // none: its payload comes to host memory
   std::atomic<uint32_t> let_go_{0};
   std::atomic<uint64_t> parked_{kNotParked};
   std::atomic<bool> ended_{false};

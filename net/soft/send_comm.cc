@@ -19,11 +19,13 @@ constexpr uint32_t kSmallChunkBytes = 16 * 1024;
 SoftSendComm::SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
                            ConnectedSockets& sockets)
     : SoftComm(ObjectKind::kSendComm, memory, device, std::move(io), sockets),
-      chunking_{.most_bytes = sockets.chunk_bytes, .sockets = static_cast<uint32_t>(sockets.data.size())},
+      chunking_{.most_bytes = sockets.chunk_bytes,
+                .sockets = static_cast<uint32_t>(std::max(sockets.device_sockets, sockets.data.size() - sockets.device_sockets))},
+      device_sockets_(sockets.device_sockets < sockets.data.size() ? sockets.device_sockets : 0),
       headers_apart_(sockets.headers_apart),
       device_sources_(std::move(sockets.device_sources)),
       staging_(std::move(staging)),
-      coming_((uint32_t{1} << sockets.data.size()) - 1) {
+      coming_(static_cast<uint32_t>((uint64_t{1} << sockets.data.size()) - 1)) {
   control_ = std::make_unique<ControlSocket>(std::move(sockets.control), *this);
 }
 
@@ -33,7 +35,9 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
   for (UniqueFd& fd : sockets.data) {
     const size_t index = comm->sockets_.size();
     std::optional<devmem::DevmemSender> from_device;
-    if (comm->device_sources_ != nullptr) {
+    if (index < sockets.senders.size() && sockets.senders[index]) {
+      from_device = std::move(sockets.senders[index]);
+    } else if (comm->device_sources_ != nullptr && index < sockets.device_sockets) {
       TCPX_ASSIGN_OR_RETURN(from_device, devmem::DevmemSender::create(comm->device_sources_->calls(), fd.get()));
     }
     comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, *comm->staging_, index, sockets.spare_copies,
@@ -66,10 +70,9 @@ void SoftSendComm::stop_data_sockets() {
 
 Status SoftSendComm::prepare_region(SoftRegion& region) {
   if (device_sources_ != nullptr) {
-    if (auto source = device_sources_->bind(whole_pages(region.data, region.bytes)); source.is_ok()) {
+    if (auto source = device_sources_->bind(whole_pages(region.data, region.bytes)); source.is_ok())
       region.source = *std::move(source);
-      return Status::ok();
-    }
+    if (region.source != nullptr && device_sockets_ == 0) return Status::ok();
   }
   return region.host_readable ? Status::ok() : staging_->prepare();
 }
@@ -84,13 +87,14 @@ bool SoftSendComm::region_in_use(const SoftRegion* region) const {
 Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int tag, const SoftRegion* region) {
   if (size < 0) return refused("isend", concat("size ", size));
   const auto bytes = static_cast<uint32_t>(size);
-  bool copy_now = false;
+  bool copy_now = false, by_device = false;
   {
     MutexLock lock(mutex_);
     if (!failed()) {
       TCPX_RETURN_IF_ERROR(check_send(data, bytes, region));
       // With no idle socket the message has to wait anyway.
-      copy_now = !region->host_readable && region->source == nullptr && bytes > 0 && idle_ != 0;
+      by_device = goes_by_device(*region);
+      copy_now = !region->host_readable && (region->source == nullptr || !by_device) && bytes > 0 && idle_ != 0;
     }
   }
   StagingPool::Slot first_piece;
@@ -113,6 +117,7 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
                       .tag = tag,
                       .cut = chunking_.cut_for(bytes, unfinished_bytes() + bytes),
                       .next_offset = 0,
+                      .by_device = by_device,
                       .first_piece = std::move(first_piece)});
       kicked = take_idle_sockets(unsent_chunks_[(posted_ - 1) % kRequests].load(std::memory_order_relaxed));
     }
@@ -172,9 +177,10 @@ abi::TcpxRequest* SoftSendComm::post(Message content) {
 // takes the same sockets each time, with threads awake and connections in the cache.
 uint32_t SoftSendComm::take_idle_sockets(uint32_t chunks) {
   uint32_t taken = 0;
+  if (claimed_ == posted_) return taken;
   for (size_t i = 0; i < sockets_.size() && chunks > 0; ++i) {
     const uint32_t bit = 1u << i;
-    if ((idle_ & bit) == 0) continue;
+    if ((idle_ & bit) == 0 || !may_claim(i)) continue;
     taken |= bit;
     --chunks;
   }
@@ -220,16 +226,63 @@ bool SoftSendComm::flush_header() {
   return true;
 }
 
-bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
+bool SoftSendComm::goes_by_device(const SoftRegion& region) {
+  if (device_sockets_ == 0) return true;
+  while (choices_.size() > 1 && choices_[1].sequence <= posted_) choices_.pop_front();
+  if (!choices_.empty() && choices_.front().sequence <= posted_) return choices_.front().device;
+  return region.type == MemoryType::kCuda;
+}
+
+Status SoftSendComm::on_control_bytes(std::span<const std::byte> bytes) {
+  if (device_sockets_ == 0) return Owner::on_control_bytes(bytes);
   MutexLock lock(mutex_);
+  while (!bytes.empty()) {
+    const auto taken = bytes.first(std::min(bytes.size(), kChoiceBytes - choice_read_));
+    std::copy(taken.begin(), taken.end(), choice_.begin() + static_cast<ptrdiff_t>(choice_read_));
+    choice_read_ += taken.size();
+    bytes = bytes.subspan(taken.size());
+    if (choice_read_ < kChoiceBytes) break;
+    choice_read_ = 0;
+    TCPX_ASSIGN_OR_RETURN(const SocketChoice choice, decode_choice(choice_));
+    TCPX_RETURN_IF_ERROR(take_choice(choice));
+  }
+  return Status::ok();
+}
+
+// Of growing numbers, below that of the last receive that can be posted: so they are few.
+Status SoftSendComm::take_choice(const SocketChoice& choice) {
+  const bool grows = choices_.empty() || choice.sequence > choices_.back().sequence;
+  if (!grows || choice.sequence >= posted_ + kRequests)
+    return Status(Code::kProtocol, "control socket", concat("choice of sockets for message ", choice.sequence));
+  choices_.push_back(choice);
+  while (choices_.size() > 1 && choices_[1].sequence <= posted_) choices_.pop_front();
+  return Status::ok();
+}
+
+bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
+  uint32_t kicked = 0;
+  bool has_one = false;
+  {
+    MutexLock lock(mutex_);
+    const uint64_t before = claimed_;
+    has_one = claim_locked(socket, ahead, chunk);
+    if (device_sockets_ > 0 && claimed_ != before && claimed_ != posted_ && !may_claim(socket))
+      kicked = take_idle_sockets(unclaimed_);
+  }
+  kick_sockets(kicked);
+  return has_one;
+}
+
+bool SoftSendComm::claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk) {
   coming_ &= ~(1u << socket);
-  if (failed() || claimed_ == posted_) {
+  if (failed() || claimed_ == posted_ || !may_claim(socket)) {
     if (!ahead) idle_ |= 1u << socket;
     return false;
   }
   Message& next = message(claimed_);
   const uint32_t bytes = std::min(next.cut, next.size - next.next_offset);
-  const bool is_copied = !next.region->host_readable && next.region->source == nullptr;
+  const BoundSource* const source = next.by_device ? next.region->source.get() : nullptr;
+  const bool is_copied = !next.region->host_readable && source == nullptr;
   const bool left_for_others = !is_copied || unclaimed_ <= static_cast<uint32_t>(std::popcount(coming_));
   if (ahead && bytes > kSmallChunkBytes && left_for_others) return false;
   chunk.header = {.sequence = claimed_,
@@ -248,7 +301,7 @@ bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   --unclaimed_;
   chunk.data = next.data + next.next_offset;
   chunk.host_readable = next.region->host_readable;
-  chunk.source = next.region->source.get();
+  chunk.source = source;
   chunk.list = next.region->list.get();
   chunk.first_piece = std::move(next.first_piece);
   next.next_offset += bytes;

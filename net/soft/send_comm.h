@@ -10,12 +10,16 @@
 // Headers that go apart (net/soft/wire.h) are sent as their chunks are claimed, which is in the order of messages. While the control
 // socket is full nothing is claimed.
 //
+// Where there are device sockets, a message goes by those or by the ordinary ones (net/soft/wire.h), and messages are claimed one after the
+// other by sockets of different kinds.
+//
 // Cursors, by message number: reported_ <= claimed_ <= posted_ <= reported_ + kRequests. A message lies in slot number % kRequests.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -35,7 +39,7 @@ struct OutgoingChunk {
   bool header_is_sent = false;
   const std::byte* data = nullptr;
   bool host_readable = true;
-  const BoundSource* source = nullptr;  ///< SoftRegion::source
+  const BoundSource* source = nullptr;  ///< SoftRegion::source, where the socket sends from it
   const RangeList* list = nullptr;      ///< SoftRegion::list
   /// Holds, or will hold, the first bytes of the chunk, at most kFirstPieceBytes of them. Often none.
   StagingPool::Slot first_piece;
@@ -63,6 +67,7 @@ class SoftSendComm final : public SoftComm {
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { fail(why); }
   void on_control_ready() override TCPX_EXCLUDES(mutex_);
+  Status on_control_bytes(std::span<const std::byte> bytes) override TCPX_EXCLUDES(mutex_);
 
  private:
   struct Message {
@@ -72,6 +77,7 @@ class SoftSendComm final : public SoftComm {
     int32_t tag = 0;
     uint32_t cut = 0;
     uint32_t next_offset = 0;  // of the next chunk to be claimed
+    bool by_device = false;    // by device sockets
     StagingPool::Slot first_piece;
   };
 
@@ -82,12 +88,21 @@ class SoftSendComm final : public SoftComm {
   Status prepare_region(SoftRegion& region) override;
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kRequests]; }
   Status check_send(const void* data, uint32_t bytes, const SoftRegion* region) const TCPX_REQUIRES(mutex_);
+  /// Whether the next message goes by device sockets.
+  bool goes_by_device(const SoftRegion& region) TCPX_REQUIRES(mutex_);
+  Status take_choice(const SocketChoice& choice) TCPX_REQUIRES(mutex_);
+  /// Without kicking the sockets of the next message.
+  bool claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_REQUIRES(mutex_);
   /// Starts copying the first piece of a message, on the caller's thread. Returns no slot when the I/O thread is to do it.
   Result<StagingPool::Slot> start_first_piece(const void* data, uint32_t bytes);
   /// Bytes of messages not yet fully handed to the kernel. May be slightly too high: sockets go on writing.
   uint64_t unfinished_bytes() const TCPX_REQUIRES(mutex_);
   abi::TcpxRequest* post(Message message) TCPX_REQUIRES(mutex_);
-  /// Takes up to `chunks` sockets out of idle_ and returns them in the same form.
+  /// Whether the next chunk is for data socket number `socket`. Call while there is one.
+  bool may_claim(size_t socket) TCPX_REQUIRES(mutex_) {
+    return device_sockets_ == 0 || (socket < device_sockets_) == message(claimed_).by_device;
+  }
+  /// Takes up to `chunks` sockets that may claim out of idle_ and returns them in the same form.
   uint32_t take_idle_sockets(uint32_t chunks) TCPX_REQUIRES(mutex_);
   /// Without the lock, because a kicked socket takes it first thing.
   void kick_sockets(uint32_t taken) TCPX_EXCLUDES(mutex_);
@@ -98,6 +113,7 @@ class SoftSendComm final : public SoftComm {
   void stop_data_sockets() override;
 
   const Chunking chunking_;
+  const size_t device_sockets_;  // 0: there is one kind
   const bool headers_apart_;
   const std::shared_ptr<DeviceSources> device_sources_;  // null: nothing is sent from device memory
   const std::shared_ptr<StagingPool> staging_;  // shared: the last sending comm of a GPU frees its pool
@@ -108,6 +124,10 @@ class SoftSendComm final : public SoftComm {
   // themselves.
   uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
   uint32_t coming_ TCPX_GUARDED_BY(mutex_);  // bit i: socket i is new or has been kicked, and has not claimed since
+  // By which sockets the receiver wants messages, the earliest first. The first one holds, or is the next.
+  std::deque<SocketChoice> choices_ TCPX_GUARDED_BY(mutex_);
+  std::array<std::byte, kChoiceBytes> choice_ TCPX_GUARDED_BY(mutex_);  // being read
+  size_t choice_read_ TCPX_GUARDED_BY(mutex_) = 0;
   // The rest of a header that the kernel has taken in part. It counts as one more chunk of its message.
   std::array<std::byte, kChunkHeaderBytes> header_ TCPX_GUARDED_BY(mutex_);
   size_t header_left_ TCPX_GUARDED_BY(mutex_) = 0;

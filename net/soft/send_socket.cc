@@ -204,7 +204,7 @@ SendSocket::Step SendSocket::write_bound(size_t& written) {
 }
 
 Status SendSocket::collect_acknowledged() {
-  if (!device_ || unacknowledged_.empty()) return Status::ok();
+  if (!device_ || device_->are_over(device_->sends())) return Status::ok();
   TCPX_RETURN_IF_ERROR(device_->read_completions());
   for (; !unacknowledged_.empty() && device_->are_over(unacknowledged_.front().sends); unacknowledged_.pop_front())
     comm_.chunk_sent(unacknowledged_.front().sequence);

@@ -62,7 +62,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
     uint32_t header_bytes = 0;  // 0: not the first of its chunk, or its header is sent
     uint32_t bytes = 0;         // of payload
     const std::byte* source = nullptr;
-    const BoundSource* bound = nullptr;  // SoftRegion::source
+    const BoundSource* bound = nullptr;  // OutgoingChunk::source
     const RangeList* list = nullptr;  // SoftRegion::list
     StagingPool::Slot slot;           // none: `source` itself is written, once kReady
     State state = State::kReady;

@@ -132,24 +132,25 @@ Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
   TCPX_ASSIGN_OR_RETURN(auto interface, device(dev));
   // Connections that are accepted here receive on these threads, too.
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.receive_cores, *interface)));
-  auto device_pool = device_pool_of(*interface);
-  const bool apart = device_pool != nullptr;
-  // Its control sockets come to a port of their own: what comes to the others lies in device memory.
-  auto control_addresses = apart && control_addresses_.empty() ? addresses_of(*interface) : control_addresses_;
-  const HandleInfo info = {.addresses = addresses_of(*interface),
-                           .data_sockets = config_.data_sockets(usable_cores(), devices_.size()),
-                           .chunk_bytes = config_.chunk_bytes,
-                           .cookie = {},
-                           .control_addresses = std::move(control_addresses),
-                           .encrypts = encrypts_,
-                           .headers_apart = apart};
-  TCPX_ASSIGN_OR_RETURN(auto listener, SoftListener::create(info, std::move(threads), {}, secret_.get()));
-  if (apart) {
+  HandleInfo info = {.addresses = addresses_of(*interface),
+                     .data_sockets = config_.data_sockets(usable_cores(), devices_.size()),
+                     .chunk_bytes = config_.chunk_bytes,
+                     .cookie = {},
+                     .control_addresses = control_addresses_,
+                     .encrypts = encrypts_};
+  if (auto device_pool = device_pool_of(*interface); device_pool != nullptr) {
+    HandleInfo apart = info;
+    apart.host_addresses = apart.addresses;
+    apart.headers_apart = true;
+    TCPX_ASSIGN_OR_RETURN(auto listener, SoftListener::create(apart, threads, {}, secret_.get()));
     auto led = lead_to(std::move(device_pool), listener->data_listeners());
-    if (led.is_ok()) listener->receive_into(*std::move(led));
-    if (!led.is_ok()) tell_why_not(interface->name, led.status());
+    if (led.is_ok()) {
+      listener->receive_into(*std::move(led));
+      return listener;
+    }
+    tell_why_not(interface->name, led.status());
   }
-  return listener;
+  return SoftListener::create(std::move(info), std::move(threads), {}, secret_.get());
 }
 
 Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handle) {
@@ -166,6 +167,11 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     TCPX_ASSIGN_OR_RETURN(
         connector, Connector::start(info, addresses_of(*interface), Deadline::after(config_.connect_timeout), control_addresses_,
                                     binds ? interface->name : "", secret_.get(), encrypts_));
+    if (!info.host_addresses.empty() && tries_device_memory()) {
+      TCPX_ASSIGN_OR_RETURN(const auto gpu, memory_->current_device());
+      TCPX_ASSIGN_OR_RETURN(auto device_sources, device_network_->sources(gpu, interface->name));
+      connector->send_from(std::move(device_sources), interface->name);
+    }
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {
@@ -178,10 +184,6 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.send_cores, *interface)));
   sockets->nic = nic_of_sender(sockets->data.front().get());
   sockets->spare_copies = config_.spare_copies(sockets->nic);
-  // The NIC that the memory is bound to must be the one that the bytes leave by.
-  if (sockets->headers_apart && tries_device_memory() && sockets->nic == interface->name) {
-    TCPX_ASSIGN_OR_RETURN(sockets->device_sources, device_network_->sources(gpu, interface->name));
-  }
   sockets->first_thread = first_thread(CommSide::kSends, sockets->data.size());
   return SoftSendComm::create(*memory_, gpu, std::move(threads), staging_of(gpu), std::move(*sockets));
 }

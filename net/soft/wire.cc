@@ -4,6 +4,7 @@
 #include <array>
 #include <cassert>
 #include <cstring>
+#include <random>
 #include <type_traits>
 
 #include "base/text.h"
@@ -15,6 +16,7 @@ constexpr uint32_t kHandleMagic = 0x48535854;  // "TXSH"
 constexpr uint32_t kHelloMagic = 0x31535854;   // "TXS1"
 constexpr uint32_t kAnswerMagic = 0x32535854;  // "TXS2"
 constexpr uint32_t kChunkMagic = 0x33535854;   // "TXS3"
+constexpr uint32_t kChoiceMagic = 0x34535854;  // "TXS4"
 constexpr uint16_t kProves = 1, kEncrypts = 2, kHeadersApart = 4;  // flags of the handle
 constexpr uint16_t kEncrypted = 1, kApart = 2;                     // flags of the hello
 
@@ -35,7 +37,7 @@ struct HandleWire {
   uint64_t attempt;
   AddressesWire addresses;
   AddressesWire control;  // none: those of the data sockets
-  uint8_t reserved[4];
+  uint16_t host_ports[kHandleAddresses];
   uint32_t check;
 };
 static_assert(sizeof(HandleWire) == kHandleBytes && std::is_trivially_copyable_v<HandleWire>);
@@ -47,7 +49,8 @@ struct HelloWire {
   uint64_t connection;
   uint32_t socket_index;
   uint32_t data_sockets;
-  uint8_t reserved[20];
+  uint32_t device_sockets;
+  uint8_t reserved[16];
   Mac proof;
   uint32_t check;
 };
@@ -80,6 +83,16 @@ struct ChunkWire {
   uint32_t check;
 };
 static_assert(sizeof(ChunkWire) == kChunkHeaderBytes && std::is_trivially_copyable_v<ChunkWire>);
+
+struct ChoiceWire {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t device;
+  uint64_t sequence;
+  uint8_t reserved[4];
+  uint32_t check;
+};
+static_assert(sizeof(ChoiceWire) == kChoiceBytes && std::is_trivially_copyable_v<ChoiceWire>);
 
 // FNV-1a, 32 bits (Fowler, Noll, Vo). Every step is a bijection of the state, so a change confined to one byte always changes the
 // result. No more is needed here: authentication is done by the proof.
@@ -170,6 +183,10 @@ Handle encode_handle(const HandleInfo& info) {
   HandleWire wire{};
   wire.addresses = to_wire(info.addresses);
   wire.control = to_wire(info.control_addresses);
+  for (const SocketAddress& address : info.host_addresses) {
+    for (size_t i = 0; i < info.addresses.size(); ++i)
+      if (info.addresses[i].host() == address.host()) wire.host_ports[i] = address.port();
+  }
   wire.data_sockets = info.data_sockets;
   wire.chunk_bytes = info.chunk_bytes;
   wire.attempt = info.attempt;
@@ -194,6 +211,8 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   if (wire.chunk_bytes == 0 || wire.chunk_bytes % kPageBytes != 0 || wire.chunk_bytes > kMaxChunkBytes) {
     return bad(kWhat, concat("chunk size ", wire.chunk_bytes));
   }
+  for (size_t i = 0; i < info.addresses.size(); ++i)
+    if (wire.host_ports[i] != 0) info.host_addresses.push_back(info.addresses[i].with_port(wire.host_ports[i]));
   info.data_sockets = wire.data_sockets;
   info.chunk_bytes = wire.chunk_bytes;
   info.attempt = wire.attempt;
@@ -201,6 +220,7 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   info.encrypts = (wire.flags & kEncrypts) != 0;
   info.headers_apart = (wire.flags & kHeadersApart) != 0;
   if (info.encrypts && info.headers_apart) return bad(kWhat, "encrypted data with headers apart: they would not be encrypted");
+  if (!info.host_addresses.empty() && !info.headers_apart) return bad(kWhat, "ports for host memory without headers apart");
   std::memcpy(info.cookie.words, wire.cookie, sizeof wire.cookie);
   return info;
 }
@@ -217,6 +237,7 @@ void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out) {
   wire.connection = hello.connection;
   wire.socket_index = hello.socket_index;
   wire.data_sockets = hello.data_sockets;
+  wire.device_sockets = hello.device_sockets;
   if (hello.encrypts) wire.flags |= kEncrypted;
   if (hello.headers_apart) wire.flags |= kApart;
   wire.proof = hello.proof;
@@ -227,17 +248,30 @@ Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in) {
   constexpr const char* kWhat = "read hello";
   HelloWire wire;
   TCPX_RETURN_IF_ERROR(load(in.data(), kHelloMagic, kWhat, wire));
-  if (wire.data_sockets < 1 || wire.data_sockets > kMaxDataSockets || wire.socket_index > wire.data_sockets) {
+  if (wire.data_sockets < 1 || wire.data_sockets > 2 * kMaxDataSockets || wire.socket_index > wire.data_sockets) {
     return bad(kWhat, concat("socket ", wire.socket_index, " of ", wire.data_sockets));
   }
+  if (wire.device_sockets > wire.data_sockets)
+    return bad(kWhat, concat(wire.device_sockets, " device sockets of ", wire.data_sockets));
   Hello hello;
   hello.connection = wire.connection;
   hello.socket_index = wire.socket_index;
   hello.data_sockets = wire.data_sockets;
+  hello.device_sockets = wire.device_sockets;
   hello.encrypts = (wire.flags & kEncrypted) != 0;
   hello.headers_apart = (wire.flags & kApart) != 0;
   hello.proof = wire.proof;
   return hello;
+}
+
+std::array<std::byte, kPageBytes> proof_page(const Hello& hello) {
+  std::array<std::byte, kPageBytes> page;
+  std::mt19937_64 words(hello.connection + hello.socket_index);
+  for (size_t at = 0; at < page.size(); at += sizeof(uint64_t)) {
+    const uint64_t word = words();
+    std::memcpy(page.data() + at, &word, sizeof word);
+  }
+  return page;
 }
 
 std::string encrypts_at_one_end(bool at_listener) {
@@ -293,6 +327,20 @@ Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderB
                      .tag = wire.tag,
                      .cut = wire.cut,
                      .socket = wire.socket};
+}
+
+void encode_choice(const SocketChoice& choice, std::span<std::byte, kChoiceBytes> out) {
+  ChoiceWire wire{};
+  wire.device = choice.device ? 1 : 0;
+  wire.sequence = choice.sequence;
+  store(wire, kChoiceMagic, out.data());
+}
+
+Result<SocketChoice> decode_choice(std::span<const std::byte, kChoiceBytes> in) {
+  ChoiceWire wire;
+  TCPX_RETURN_IF_ERROR(load(in.data(), kChoiceMagic, "read choice of sockets", wire));
+  if (wire.device > 1) return bad("read choice of sockets", concat("kind ", wire.device));
+  return SocketChoice{.sequence = wire.sequence, .device = wire.device == 1};
 }
 
 }  // namespace tcpx::soft

@@ -16,7 +16,7 @@
 //    32    8  attempt: 0
 //    40   40  two addresses, the preferred one first: where the listener is reached, at least one and one of each family
 //    80   40  the same for control sockets; none: they go where the data sockets go
-//   120    4  reserved
+//   120    4  two ports, of the two addresses: where connections come to host memory; 0: none. Only with flag 4
 //   124    4  check value
 //
 // address, 20 bytes:
@@ -31,14 +31,18 @@
 //     8    8  connection: random, chosen by the connector, equal on all its sockets
 //    16    4  socket index; the one equal to "data sockets" is the control socket
 //    20    4  data sockets
-//    24   20  reserved
+//    24    4  of these, the device sockets: the first ones, none or as many as the handle says
+//    28   16  reserved
 //    44   16  proof, of all bytes before it: the cookie, or with a secret a code of authentication (net/soft/hello_proofs.h)
 //    60    4  check value
+//
+// proof page, 4096 bytes, connector to listener, behind the hello of a device socket: the first words of
+// MT19937-64 (Matsumoto, Nishimura 2000; std::mt19937_64) with the seed connection + socket index.
 //
 // answer, 48 bytes, listener to connector:
 //     0    4  magic TXS2
 //     4    2  version
-//     6    2  accepted: 1; this version refuses by closing and never sends 0, but takes it for a refusal
+//     6    2  accepted: 1. 0: the proof page did not come as it should: no device sockets. Other refusals are told by closing
 //     8    8  connection
 //    16   12  reserved
 //    28   16  proof, of the hello and of all bytes before it: likewise
@@ -61,10 +65,23 @@
 // sent before its chunk, headers of one data socket in the order of their chunks, and all of them in the order of messages: behind a
 // chunk that cannot land yet there is no header that an earlier message needs. Without that flag the control socket carries nothing.
 //
+// A listener whose NIC puts what comes to its addresses into device memory tells ports for host memory as well. A connection has then
+// twice the data sockets of the handle: device sockets, and as many ordinary ones. Each message goes by those of one kind. Which one the
+// receiver says on the control socket; a message for which it has not said so goes by the kind of memory that it comes from.
+//
+// choice, 24 bytes, receiver to sender, on the control socket of a connection with device sockets:
+//     0    4  magic TXS4
+//     4    2  version
+//     6    2  1: by device sockets; 0: by ordinary ones
+//     8    8  sequence of the first message that this is said of; grows
+//    16    4  reserved
+//    20    4  check value
+//
 // With encryption all that follows the answer on a data socket are records (secure/record_cipher.h), and the chunks are their content.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -81,8 +98,8 @@ namespace tcpx::soft {
 
 static_assert(std::endian::native == std::endian::little, "wire records are copied to memory as they are");
 
-inline constexpr uint16_t kWireVersion = 7;
-/// Data sockets per connection. GPUDirect-TCPX has at most 8; a loopback gains up to 16.
+inline constexpr uint16_t kWireVersion = 8;
+/// Data sockets of one kind per connection. GPUDirect-TCPX has at most 8; a loopback gains up to 16.
 inline constexpr uint32_t kMaxDataSockets = 16;
 inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
 
@@ -101,11 +118,14 @@ inline constexpr uint64_t kInSteps = 1;
 struct HandleInfo {
   /// Where the listener is reached: from one to kHandleAddresses, each of another family, the preferred one first.
   std::vector<SocketAddress> addresses;
-  uint32_t data_sockets = 1;  ///< 1 ... kMaxDataSockets; the listener decides for both ends
+  uint32_t data_sockets = 1;  ///< of one kind: 1 ... kMaxDataSockets; the listener decides for both ends
   uint32_t chunk_bytes = 0;   ///< most bytes of a chunk: multiple of kPageBytes, at most kMaxChunkBytes; likewise
   Cookie cookie;
-  /// The same for control sockets; none: `addresses`, as for the others.
+  /// The same for control sockets; none: as for the ordinary data sockets.
   std::vector<SocketAddress> control_addresses;
+  /// Some of `addresses` with other ports, for ordinary sockets where those at `addresses` are device sockets; none: there are none of
+  /// these. Only with `headers_apart`.
+  std::vector<SocketAddress> host_addresses;
   /// Set by the connector. 0, as the listener leaves it: connect in one call; kInSteps: "not yet" is a valid answer; else,
   /// between two calls, the attempt in progress.
   uint64_t attempt = 0;
@@ -124,14 +144,18 @@ struct Hello {
   uint64_t connection = 0;  ///< chosen by the connector, the same on all sockets of one connection
   uint32_t socket_index = 0;
   uint32_t data_sockets = 1;
-  bool encrypts = false;  ///< the data sockets are encrypted
-  bool headers_apart = false;  ///< chunk headers are on the control socket
+  uint32_t device_sockets = 0;  ///< of these, the first: a proof page follows the hello of each
+  bool encrypts = false;        ///< the data sockets are encrypted
+  bool headers_apart = false;   ///< chunk headers are on the control socket
   Mac proof{};
 };
 inline constexpr size_t kHelloBytes = 64;
 inline constexpr size_t kHelloProvedBytes = 44;  ///< of these its proof is
 void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
+
+/// The proof page of a device socket: no two of a listener's are alike.
+std::array<std::byte, kPageBytes> proof_page(const Hello& hello);
 
 inline constexpr const char* kEncryptSetting = "UCCL_TCPX_SECURITY is encrypt";
 /// Why two ends of which one alone encrypts do not meet.
@@ -140,7 +164,7 @@ std::string encrypts_at_one_end(bool at_listener);
 /// Acceptor's answer.
 struct HelloAnswer {
   uint64_t connection = 0;
-  bool accepted = false;
+  bool accepted = false;  ///< false: not with device sockets
   Mac proof{};
 };
 inline constexpr size_t kHelloAnswerBytes = 48;
@@ -186,5 +210,14 @@ void encode_chunk_header(const ChunkHeader& header, std::span<std::byte, kChunkH
 /// Checks the record, that the cut is at most `most_bytes`, and that offset and bytes are those of a chunk of a message of
 /// `total` bytes with that cut.
 Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderBytes> in, uint32_t most_bytes);
+
+/// Receiver to sender: by which sockets messages should go, from this one on.
+struct SocketChoice {
+  uint64_t sequence = 0;
+  bool device = false;
+};
+inline constexpr size_t kChoiceBytes = 24;
+void encode_choice(const SocketChoice& choice, std::span<std::byte, kChoiceBytes> out);
+Result<SocketChoice> decode_choice(std::span<const std::byte, kChoiceBytes> in);
 
 }  // namespace tcpx::soft

@@ -129,8 +129,9 @@ for fault in "linear_bytes 100" "whole_every 7" "lose_every 50"; do
 done
 UCCL_TCPX_SOFT_POOL_BYTES=1048576 endpoints "a pool of 256 pages, and 1024 of the NIC"
 (sleep 2 && ip link set wire0 down && sleep 0.3 && ip link set wire0 up) &
+flap=$!
 endpoints "the link goes down and comes back"
-wait $!
+wait $flap
 
 # Either side is killed, now and then.
 kills=$(sed -n 's/.*kills=\([0-9]*\).*/\1/p' /proc/cmdline)

@@ -53,12 +53,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto hello = record_of<kHelloBytes>(input);
   auto answer = record_of<kHelloAnswerBytes>(input);
   if (const auto said = decode_hello(hello); said.is_ok()) {
-    FUZZ_REQUIRE(said->data_sockets >= 1 && said->data_sockets <= kMaxDataSockets && said->socket_index <= said->data_sockets);
+    FUZZ_REQUIRE(said->data_sockets >= 1 && said->data_sockets <= 2 * kMaxDataSockets &&
+                 said->socket_index <= said->data_sockets);
+    FUZZ_REQUIRE(said->device_sockets <= said->data_sockets);
     std::array<std::byte, kHelloBytes> again{};
     encode_hello(*said, again);
     const auto twice = decode_hello(again);
     FUZZ_REQUIRE(twice.is_ok() && twice->connection == said->connection && twice->socket_index == said->socket_index);
     FUZZ_REQUIRE(twice->encrypts == said->encrypts && twice->headers_apart == said->headers_apart);
+    FUZZ_REQUIRE(twice->data_sockets == said->data_sockets && twice->device_sockets == said->device_sockets);
     if ((flags & 2) != 0) {
       FUZZ_REQUIRE(listener.write(*said, hello).is_ok());
       FUZZ_REQUIRE(listener.read(hello).is_ok());
@@ -88,10 +91,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto twice = decode_chunk_header(again, kMostBytes);
     FUZZ_REQUIRE(twice.is_ok() && twice->socket == header->socket && twice->sequence == header->sequence);
   }
+  auto choice = record_of<kChoiceBytes>(input);
+  if ((flags & 4) != 0) repair_check(choice);
+  if (const auto chosen = decode_choice(choice); chosen.is_ok()) {
+    std::array<std::byte, kChoiceBytes> again{};
+    encode_choice(*chosen, again);
+    const auto twice = decode_choice(again);
+    FUZZ_REQUIRE(twice.is_ok() && twice->sequence == chosen->sequence && twice->device == chosen->device);
+  }
   if (const auto info = decode_handle(handle); info.is_ok()) {
     FUZZ_REQUIRE(!info->encrypts || !info->headers_apart);
     const auto twice = decode_handle(encode_handle(*info));
     FUZZ_REQUIRE(twice.is_ok() && twice->encrypts == info->encrypts && twice->headers_apart == info->headers_apart);
+    FUZZ_REQUIRE(twice->host_addresses.size() == info->host_addresses.size());
   }
   return 0;
 }

@@ -29,10 +29,12 @@ class SoftDeviceMemory : public SoftApart {
   }
   std::unique_ptr<SoftRecvComm> receive_by(PlayedNic& nic, ConnectedSockets sockets) {
     sockets.device_pool = nic.pool();
+    if (sockets.device_sockets == 0) sockets.device_sockets = sockets.data.size();
     return must(SoftRecvComm::create(*memory_, 0, io_, nic.pool()->pages, std::move(sockets)));
   }
   std::unique_ptr<SoftSendComm> send_by(PlayedNic& nic, ConnectedSockets sockets) {
     sockets.device_sources = nic.sources();
+    if (sockets.device_sockets == 0) sockets.device_sockets = sockets.data.size();
     return sender(*memory_, std::move(sockets));
   }
   /// Moves messages of all lengths, each compared.
@@ -61,14 +63,17 @@ TEST_F(SoftDeviceMemory, MessagesOfAllLengthsArriveBetweenMemoryOfBothKinds) {
   constexpr uint64_t kMessages = kIsChecked ? 200 : 600;
   for (const MemoryType from : {MemoryType::kCuda, MemoryType::kHost}) {
     for (const MemoryType into : {MemoryType::kCuda, MemoryType::kHost}) {
-      for (const int buffer : {0, 64 * 1024}) {
+      for (const int buffer : {0, 64 * 1024, 1}) {
         SCOPED_TRACE(concat(static_cast<int>(from), static_cast<int>(into), " ", buffer));
         PlayedNic nic(*memory_);
-        auto sockets = wire(kStreamChunkBytes, buffer, 3);
+        const bool beside_others = buffer == 1;
+        auto sockets = wire(kStreamChunkBytes, beside_others ? 0 : buffer, beside_others ? 6 : 3);
+        if (beside_others) sockets->ours.device_sockets = sockets->theirs.device_sockets = 3;
         const auto sends = send_by(nic, std::move(sockets->ours));
         const auto receives = receive_by(nic, std::move(sockets->theirs));
         move_messages(*sends, *receives, *nic.pool()->pages, from, into, kMessages);
         EXPECT_TRUE(all_are_back(nic));
+        if (beside_others && into == MemoryType::kHost) continue;
         EXPECT_GT(nic.fragments(), kMessages);
         EXPECT_EQ(nic.sends() > 0, from == MemoryType::kCuda);
       }
@@ -106,7 +111,9 @@ class DeviceReceiver : public SoftDeviceMemory {
  protected:
   void start(const PlayedNic::Traits& traits = {}, uint32_t message_pages = 1024) {
     nic_ = std::make_unique<PlayedNic>(*memory_, traits, message_pages);
-    auto sockets = wire(kStreamChunkBytes);
+    start_over(wire(kStreamChunkBytes));
+  }
+  void start_over(std::unique_ptr<Wire> sockets) {
     sends_ = sender(*memory_, std::move(sockets->ours));
     receives_ = receive_by(*nic_, std::move(sockets->theirs));
     fill_pattern(source_, 1);
@@ -136,6 +143,7 @@ class DeviceReceiver : public SoftDeviceMemory {
 
   std::vector<std::byte> source_ = std::vector<std::byte>(4 << 20);
   std::unique_ptr<PlayedNic> nic_;
+  std::unique_ptr<Wire> wire_;
   std::unique_ptr<SoftSendComm> sends_;
   std::unique_ptr<SoftRecvComm> receives_;
   SoftRegion* from_ = nullptr;
@@ -279,6 +287,198 @@ TEST_F(DeviceSender, MemoryThatIsTakenBackBeforeIsReadNoMore) {
   ASSERT_OK(comm_->deregister_region(region_));
   EXPECT_EQ(end_of_data(), ECONNRESET);
   EXPECT_EQ(error_of(*comm_, request_).code(), Code::kSystem);
+}
+
+/// A connection with sockets of both kinds.
+class BothKinds : public DeviceReceiver {
+ protected:
+  void SetUp() override {
+    DeviceReceiver::SetUp();
+    nic_ = std::make_unique<PlayedNic>(*memory_, PlayedNic::Traits{.linear_of_ten = 0, .whole_of_ten = 0});
+    wire_ = wire(kStreamChunkBytes, 0, 4);
+    wire_->ours.device_sockets = wire_->theirs.device_sockets = 2;
+  }
+};
+
+// What the receiver says may come too late for the first messages, and then holds for all.
+TEST_F(BothKinds, AMessageGoesByTheSocketsThatItsReceiverNames) {
+  start_over(std::move(wire_));
+  for (const SoftRegion* region : {host_, device_, host_}) {
+    const auto comes_by_nic = [&] {
+      const uint64_t before = nic_->fragments();
+      const auto* request = post(50'000, region);
+      send(50'000);
+      EXPECT_TRUE(is_done(*receives_, request));
+      const auto there =
+          region == host_ ? std::vector(host_into_.begin(), host_into_.begin() + 50'000) : listed(*request, 50'000);
+      EXPECT_TRUE(std::equal(there.begin(), there.end(), source_.begin()));
+      EXPECT_OK(receives_->consumed(request));
+      return nic_->fragments() != before;
+    };
+    ASSERT_TRUE(wait_until([&] { return comes_by_nic() == (region == device_); }));
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(comes_by_nic(), region == device_) << i;
+  }
+  EXPECT_TRUE(all_are_back(*nic_));
+}
+
+TEST_F(BothKinds, AChoiceThatNoReceiverCouldMakeEndsTheConnection) {
+  for (const std::vector<uint64_t>& sequences : {std::vector<uint64_t>{kRequests}, {3, 3}, {3, 2}}) {
+    auto made = wire(kStreamChunkBytes, 0, 4);
+    made->ours.device_sockets = 2;
+    const auto comm = sender(*memory_, std::move(made->ours));
+    auto* const region = must(comm->register_region(source_.data(), source_.size(), MemoryType::kHost));
+    for (const uint64_t sequence : sequences) {
+      std::array<std::byte, kChoiceBytes> record;
+      encode_choice({.sequence = sequence, .device = true}, record);
+      send_bytes(made->theirs.control, record);
+    }
+    ASSERT_TRUE(wait_until([&] { return !comm->isend(source_.data(), 0, 0, region).is_ok(); })) << sequences.back();
+  }
+}
+
+/// The set-up of a connection to a listener whose NIC puts what comes into device memory.
+class DeviceHandshake : public SoftDeviceMemory {
+ protected:
+  void listen(PlayedNic::Traits::Fault fault, uint32_t linear_of_ten = 0) {
+    nic_ = std::make_unique<PlayedNic>(*memory_,
+                                       PlayedNic::Traits{.linear_of_ten = linear_of_ten, .whole_of_ten = 0, .fault = fault});
+    const HandleInfo info = {.addresses = {SocketAddress::loopback(0)},
+                             .data_sockets = 2,
+                             .chunk_bytes = kStreamChunkBytes,
+                             .host_addresses = {SocketAddress::loopback(0)},
+                             .headers_apart = true};
+    listener_ = must(SoftListener::create(info, io_));
+    listener_->receive_into(nic_->pool());
+    info_ = must(decode_handle(listener_->handle()));
+  }
+  void connect(Deadline deadline = soon(), const std::string& sends_by = {}) {
+    const auto connector = must(Connector::start(info_, {SocketAddress::loopback(0)}, deadline));
+    if (!sends_by.empty()) connector->send_from(nic_->sources(), sends_by);
+    std::optional<ConnectedSockets> connected;
+    ASSERT_TRUE(wait_until([&] { return (connected = must(connector->advance(std::chrono::milliseconds(50)))).has_value(); }));
+    ours_ = std::move(*connected);
+    EXPECT_TRUE(wait_until([&] { return listener_->has_peer(); }));
+    pool_of_theirs_ = listener_->device_pool();
+    theirs_ = accept_softly(*listener_);
+  }
+  void expect_host_memory(const std::string& why) {
+    EXPECT_EQ(ours_.device_sockets, 0u);
+    EXPECT_EQ(ours_.data.size(), 2u);
+    EXPECT_EQ(theirs_.device_sockets, 0u);
+    EXPECT_EQ(theirs_.data.size(), 2u);
+    EXPECT_EQ(pool_of_theirs_, nullptr);
+    EXPECT_EQ(theirs_.device_pool, nullptr);
+    EXPECT_TRUE(logged("gets its data in host memory"));
+    EXPECT_TRUE(logged(why)) << why;
+    EXPECT_FALSE(listener_->has_peer()) << "there is one connection";
+    const auto sends = sender(*memory_, std::move(ours_));
+    const auto receives = receiver(std::move(theirs_));
+    move_messages(*sends, *receives, *pool_, MemoryType::kCuda, MemoryType::kCuda, 50);
+  }
+  std::unique_ptr<PlayedNic> nic_;
+  std::unique_ptr<SoftListener> listener_;
+  HandleInfo info_;
+  ConnectedSockets ours_, theirs_;
+  std::shared_ptr<const DevicePool> pool_of_theirs_;
+};
+
+TEST_F(DeviceHandshake, ANicThatProvesItselfHasSocketsBesideOrdinaryOnes) {
+  listen(PlayedNic::Traits::Fault::kNone);
+  connect();
+  for (const ConnectedSockets* end : {&ours_, &theirs_}) {
+    EXPECT_EQ(end->data.size(), 4u);
+    EXPECT_EQ(end->device_sockets, 2u);
+  }
+  EXPECT_EQ(theirs_.device_pool, nic_->pool());
+  EXPECT_EQ(pool_of_theirs_, nic_->pool());
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(peer_address(ours_.data[i].get())->to_string(),
+              (i < 2 ? info_.addresses : info_.host_addresses).front().to_string());
+    EXPECT_EQ(peer_address(ours_.data[i].get())->to_string(), local_address(theirs_.data[i].get())->to_string());
+  }
+  EXPECT_EQ(peer_address(ours_.control.get())->to_string(), info_.host_addresses.front().to_string());
+  EXPECT_TRUE(all_are_back(*nic_));
+  const auto sends = send_by(*nic_, std::move(ours_));
+  const auto receives = receive_by(*nic_, std::move(theirs_));
+  move_messages(*sends, *receives, *nic_->pool()->pages, MemoryType::kCuda, MemoryType::kCuda, 50);
+  EXPECT_GT(nic_->sends(), 0u);
+}
+
+TEST_F(DeviceHandshake, AProofComesFromDeviceMemoryWhereTheNicSendsFromIt) {
+  listen(PlayedNic::Traits::Fault::kNone);
+  connect(soon(), "lo");
+  EXPECT_EQ(ours_.device_sockets, 2u);
+  ASSERT_NE(ours_.device_sources, nullptr);
+  EXPECT_EQ(nic_->sends(), 2u) << "one of each device socket";
+  const auto sends = sender(*memory_, std::move(ours_));
+  const auto receives = receive_by(*nic_, std::move(theirs_));
+  move_messages(*sends, *receives, *nic_->pool()->pages, MemoryType::kCuda, MemoryType::kCuda, 50);
+  EXPECT_GT(nic_->sends(), 50u);
+}
+
+TEST_F(DeviceHandshake, ANicThatCannotSendFromDeviceMemoryReceives) {
+  for (const bool other_nic : {false, true}) {
+    listen(other_nic ? PlayedNic::Traits::Fault::kNone : PlayedNic::Traits::Fault::kCannotSend);
+    connect(soon(), other_nic ? "another0" : "lo");
+    EXPECT_EQ(ours_.device_sockets, 2u);
+    EXPECT_EQ(ours_.device_sources, nullptr);
+    EXPECT_EQ(nic_->sends(), 0u);
+    EXPECT_EQ(theirs_.device_pool, nic_->pool());
+  }
+}
+
+TEST_F(DeviceHandshake, ANicThatSendsOtherBytesIsNotUsed) {
+  listen(PlayedNic::Traits::Fault::kSendsOther);
+  connect(soon(), "lo");
+  EXPECT_EQ(ours_.device_sources, nullptr);
+  expect_host_memory("byte 4000 of its proof page did not come as it was sent");
+}
+
+TEST_F(DeviceHandshake, ANicThatGarblesIsNotUsed) {
+  listen(PlayedNic::Traits::Fault::kGarbles);
+  connect();
+  expect_host_memory("of its proof page did not come as it was sent");
+  EXPECT_TRUE(all_are_back(*nic_));
+}
+
+TEST_F(DeviceHandshake, ANicThatPutsAllIntoHostMemoryIsNotUsed) {
+  listen(PlayedNic::Traits::Fault::kNone, 10);
+  connect();
+  expect_host_memory("came in host memory: header split or flow steering does not work");
+}
+
+TEST_F(DeviceHandshake, ANicThatLosesAllIsNotWaitedForLong) {
+  listen(PlayedNic::Traits::Fault::kLoses);
+  connect(Deadline::after(std::chrono::seconds(1)));
+  expect_host_memory("nothing was heard of its proof pages");
+}
+
+// No lack of right to connect, which is another matter, is made one of the NIC.
+TEST_F(DeviceHandshake, WhoIsRefusedHearsWhy) {
+  listen(PlayedNic::Traits::Fault::kNone);
+  info_.cookie.words[0] ^= 1;
+  const Status status = connect_to_listener(info_, {SocketAddress::loopback(0)}, soon()).status();
+  EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string();
+  EXPECT_FALSE(listener_->has_peer());
+}
+
+TEST_F(DeviceHandshake, EachSocketComesToAPortOfItsKind) {
+  listen(PlayedNic::Traits::Fault::kNone);
+  for (const bool device : {false, true}) {
+    const UniqueFd fd = must(connect_tcp((device ? info_.host_addresses : info_.addresses).front(), soon()));
+    std::array<std::byte, kHelloBytes> record;
+    encode_hello({.connection = 1,
+                  .socket_index = device ? 0u : 2u,
+                  .data_sockets = 4,
+                  .device_sockets = 2,
+                  .headers_apart = true,
+                  .proof = in_clear(info_.cookie)},
+                 record);
+    send_bytes(fd, record);
+    EXPECT_TRUE(is_dropped(fd));
+    EXPECT_TRUE(wait_until(
+        [&] { return logged(device ? "socket 0 at a port for host memory" : "socket 2 at a port for device memory"); }));
+  }
 }
 
 }  // namespace

@@ -199,8 +199,39 @@ TEST(SoftWire, HelloIndexIsBounded) {
   EXPECT_TRUE(decode_hello(bytes).is_ok()) << "the control socket";
   encode_hello({.socket_index = 5, .data_sockets = 4}, bytes);
   EXPECT_FALSE(decode_hello(bytes).is_ok());
-  encode_hello({.socket_index = 0, .data_sockets = kMaxDataSockets + 1}, bytes);
+  encode_hello({.data_sockets = 4, .device_sockets = 5}, bytes);
   EXPECT_FALSE(decode_hello(bytes).is_ok());
+  encode_hello({.socket_index = 0, .data_sockets = 2 * kMaxDataSockets + 1}, bytes);
+  EXPECT_FALSE(decode_hello(bytes).is_ok());
+}
+
+TEST(SoftWire, AHandleMayTellPortsForHostMemory) {
+  HandleInfo info = handle_info("127.0.0.1");
+  info.addresses.push_back(handle_info("::1").addresses.front());
+  info.headers_apart = true;
+  const auto hosts_of = [&] {
+    std::string hosts;
+    for (const SocketAddress& address : must(decode_handle(encode_handle(info))).host_addresses)
+      hosts += address.to_string() + " ";
+    return hosts;
+  };
+  EXPECT_EQ(hosts_of(), "");
+  info.host_addresses = {info.addresses[1].with_port(77)};
+  EXPECT_EQ(hosts_of(), "[::1]:77 ");
+  info.host_addresses.push_back(info.addresses[0].with_port(78));
+  EXPECT_EQ(hosts_of(), "127.0.0.1:78 [::1]:77 ");
+  info.headers_apart = false;
+  EXPECT_EQ(decode_handle(encode_handle(info)).status().code(), Code::kProtocol);
+}
+
+// The first word of MT19937-64 with its reference seed, 5489, is in its authors' and the C++ standard's texts.
+TEST(SoftWire, NoTwoProofPagesAreAlike) {
+  const auto page = proof_page({.connection = 5488, .socket_index = 1});
+  uint64_t word;
+  std::memcpy(&word, page.data(), sizeof word);
+  EXPECT_EQ(word, 14514284786278117030u);
+  EXPECT_EQ(page, proof_page({.connection = 5489, .socket_index = 0}));
+  EXPECT_NE(page, proof_page({.connection = 5488, .socket_index = 0}));
 }
 
 // The layouts at the head of net/soft/wire.h.
@@ -210,7 +241,7 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
     EXPECT_EQ(std::memcmp(record.data() + off, bytes.data(), bytes.size()), 0) << "at " << off;
   };
   const auto zeros = [](size_t count) { return std::string(count, '\0'); };
-  const std::string version("\7\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+  const std::string version("\x08\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
 
   const Handle handle = encode_handle(handle_info("127.0.0.1"));
   expect(handle.bytes, 0, "TXSH" + version + zeros(2));
@@ -236,6 +267,9 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
   encode_hello({.connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4, .proof = proof}, hello);
   expect(hello, 0, "TXS1" + version + zeros(2) + std::string("\1\2\3\4\5\6\7\x08\3\0\0\0\4\0\0\0", 16));
   expect(hello, 24, zeros(20) + "abcdefghijklmnop");
+  encode_hello({.data_sockets = 4, .device_sockets = 2}, hello);
+  expect(hello, 20, std::string("\4\0\0\0\2\0\0\0", 8));
+  EXPECT_EQ(must(decode_hello(hello)).device_sockets, 2u);
   EXPECT_FALSE(must(decode_hello(hello)).encrypts);
   encode_hello({.data_sockets = 4, .encrypts = true}, hello);
   expect(hello, 0, "TXS1" + version + std::string("\1\0", 2));
@@ -264,8 +298,15 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
   EXPECT_EQ(must(decode_chunk_header(chunk, kPageBytes)).socket, 0x0201);
   chunk = plain;
 
-  for (const std::span<const std::byte> record : {std::span<const std::byte>(handle.bytes), std::span<const std::byte>(hello),
-                                                  std::span<const std::byte>(answer), std::span<const std::byte>(chunk)}) {
+  std::array<std::byte, kChoiceBytes> choice;
+  encode_choice({.sequence = 0x0807060504030201, .device = true}, choice);
+  expect(choice, 0, "TXS4" + version + std::string("\1\0\1\2\3\4\5\6\7\x08", 10) + zeros(4));
+  EXPECT_EQ(must(decode_choice(choice)).sequence, 0x0807060504030201u);
+  EXPECT_TRUE(must(decode_choice(choice)).device);
+
+  for (const std::span<const std::byte> record :
+       {std::span<const std::byte>(choice), std::span<const std::byte>(handle.bytes), std::span<const std::byte>(hello),
+        std::span<const std::byte>(answer), std::span<const std::byte>(chunk)}) {
     uint32_t check = 0x811c9dc5;
     for (const std::byte byte : record.first(record.size() - 4)) check = (check ^ static_cast<uint32_t>(byte)) * 0x01000193;
     EXPECT_EQ(std::memcmp(record.last(4).data(), &check, 4), 0);

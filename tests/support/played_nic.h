@@ -29,12 +29,13 @@ namespace tcpx::testing {
 
 class PlayedNic final : public devmem::SocketCalls {
  public:
-  static constexpr uint32_t kPoolId = 7, kSourceId = 9;
+  static constexpr uint32_t kPoolId = 7, kSourceId = 9, kProofId = 11;
   struct Traits {
     uint32_t pool_pages = 4096;
     uint32_t longest_fragment = kPageBytes;
     uint32_t linear_of_ten = 1;  // fragments
     uint32_t whole_of_ten = 1;   // reads
+    enum class Fault { kNone, kGarbles, kLoses, kCannotSend, kSendsOther } fault = Fault::kNone;
   };
 
   explicit PlayedNic(MemoryOps& memory) : PlayedNic(memory, Traits()) {}
@@ -74,11 +75,14 @@ class PlayedNic final : public devmem::SocketCalls {
     const MutexLock lock(mutex_);
     if ((flags & MSG_ERRQUEUE) != 0) return holds_ends_ ? refuse(EAGAIN) : ::recvmsg(fd, &message, flags);
     EXPECT_EQ(flags, 0x2000000 | MSG_DONTWAIT);
+    if (traits_.fault == Traits::Fault::kLoses) return refuse(EAGAIN);
     auto* const room = static_cast<std::byte*>(message.msg_iov->iov_base);
     const bool whole = random_() % 10 < traits_.whole_of_ten;
     std::vector<std::byte> bytes(std::min<size_t>(message.msg_iov->iov_len, 1 + random_() % kLongestRead));
     const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got == 0) message.msg_controllen = 0;
     if (got <= 0) return got;
+    if (traits_.fault == Traits::Fault::kGarbles && got > 1000) bytes[500] ^= std::byte{1};
     CmsgBuilder records(CmsgDialect::kLinux);
     size_t linear = 0;
     for (size_t at = 0, n = 0; at < static_cast<size_t>(got); at += n) {
@@ -109,10 +113,14 @@ class PlayedNic final : public devmem::SocketCalls {
     const MutexLock lock(mutex_);
     uint32_t id = 0;
     std::memcpy(&id, static_cast<const cmsghdr*>(message.msg_control) + 1, sizeof id);
-    EXPECT_EQ(id, kSourceId);
+    EXPECT_TRUE(id == kSourceId || id == kProofId) << id;
+    const auto off = reinterpret_cast<uint64_t>(message.msg_iov->iov_base);
     // The kernel reads a copy for as long as it likes, as only the NIC reads a GPU's memory.
     auto& copy = sent_.emplace_back(message.msg_iov->iov_len);
-    EXPECT_OK(pool_->copies->copy(copy.data(), source_ + reinterpret_cast<uint64_t>(message.msg_iov->iov_base), copy.size()));
+    if (id == kProofId) std::copy_n(proof_.begin() + static_cast<ptrdiff_t>(off), copy.size(), copy.begin());
+    if (id == kSourceId) {
+      EXPECT_OK(pool_->copies->copy(copy.data(), source_ + off, copy.size()));
+    }
     iovec piece{copy.data(), copy.size()};
     msghdr real{};
     real.msg_iov = &piece;
@@ -156,6 +164,12 @@ class PlayedNic final : public devmem::SocketCalls {
       return std::make_shared<const soft::BoundSource>(
           soft::BoundSource{.dmabuf = {kSourceId, pages.bytes}, .begin = pages.begin});
     }
+    Result<soft::BoundPage> page(std::span<const std::byte, kPageBytes> content) override {
+      if (nic_.traits_.fault == Traits::Fault::kCannotSend) return Status(Code::kUnsupported, "bind", "it cannot");
+      nic_.proof_.assign(content.begin(), content.end());
+      if (nic_.traits_.fault == Traits::Fault::kSendsOther) nic_.proof_[4000] ^= std::byte{1};
+      return soft::BoundPage{.dmabuf = {kProofId, kPageBytes}, .off = 0, .keeps = nullptr};
+    }
     SocketCalls& calls() override { return nic_; }
 
    private:
@@ -171,6 +185,7 @@ class PlayedNic final : public devmem::SocketCalls {
   std::shared_ptr<soft::DevicePool> pool_;
   std::byte* base_ = nullptr;
   std::byte* source_ = nullptr;  // of the one dma-buf that is bound for sending
+  std::vector<std::byte> proof_;  // of the last page that was asked for
   mutable Mutex mutex_;
   std::mt19937 random_ TCPX_GUARDED_BY(mutex_){39};
   std::vector<uint32_t> free_ TCPX_GUARDED_BY(mutex_);
