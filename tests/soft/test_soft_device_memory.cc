@@ -109,9 +109,9 @@ TEST_F(SoftDeviceMemory, ThePoolsFrontIsExportedAlone) {
 /// A receiver, and a source of messages for it.
 class DeviceReceiver : public SoftDeviceMemory {
  protected:
-  void start(const PlayedNic::Traits& traits = {}, uint32_t message_pages = 1024) {
+  void start(const PlayedNic::Traits& traits = {}, uint32_t message_pages = 1024, size_t sockets = 2) {
     nic_ = std::make_unique<PlayedNic>(*memory_, traits, message_pages);
-    start_over(wire(kStreamChunkBytes));
+    start_over(wire(kStreamChunkBytes, 0, sockets));
   }
   void start_over(std::unique_ptr<Wire> sockets) {
     sends_ = sender(*memory_, std::move(sockets->ours));
@@ -179,7 +179,7 @@ TEST_F(DeviceReceiver, BytesThatGoToHostMemoryHoldNoPages) {
 }
 
 TEST_F(DeviceReceiver, CopiedBytesGiveNoOtherMessagesPagesBack) {
-  start();
+  start({}, 1024, 1);
   const auto* first = post(50'000, device_);
   const auto* second = post(50'000, host_);
   send(50'000);
@@ -332,7 +332,9 @@ TEST_F(BothKinds, AChoiceThatNoReceiverCouldMakeEndsTheConnection) {
       encode_choice({.sequence = sequence, .device = true}, record);
       send_bytes(made->theirs.control, record);
     }
-    ASSERT_TRUE(wait_until([&] { return !comm->isend(source_.data(), 0, 0, region).is_ok(); })) << sequences.back();
+    Status status;
+    ASSERT_TRUE(wait_until([&] { return !(status = comm->isend(source_.data(), 0, 0, region).status()).is_ok(); }));
+    EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string() << ", " << sequences.back();
   }
 }
 
