@@ -322,7 +322,7 @@ TEST_F(BothKinds, AMessageGoesByTheSocketsThatItsReceiverNames) {
 }
 
 TEST_F(BothKinds, AChoiceThatNoReceiverCouldMakeEndsTheConnection) {
-  for (const std::vector<uint64_t>& sequences : {std::vector<uint64_t>{kRequests}, {3, 3}, {3, 2}}) {
+  for (const std::vector<uint64_t>& sequences : {std::vector<uint64_t>{uint64_t{1} << 40}, {3, 3}, {3, 2}}) {
     auto made = wire(kStreamChunkBytes, 0, 4);
     made->ours.device_sockets = 2;
     const auto comm = sender(*memory_, std::move(made->ours));
@@ -333,7 +333,11 @@ TEST_F(BothKinds, AChoiceThatNoReceiverCouldMakeEndsTheConnection) {
       send_bytes(made->theirs.control, record);
     }
     Status status;
-    ASSERT_TRUE(wait_until([&] { return !(status = comm->isend(source_.data(), 0, 0, region).status()).is_ok(); }));
+    ASSERT_TRUE(wait_until([&] {
+      const auto request = comm->isend(source_.data(), 0, 0, region);
+      status = request.is_ok() ? error_of(*comm, *request) : request.status();
+      return !status.is_ok();
+    }));
     EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string() << ", " << sequences.back();
   }
 }
