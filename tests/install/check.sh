@@ -52,8 +52,8 @@ case $step in
   files)
     for file in lib/libtcpx.so lib/libnccl-net-tcpx-{soft,devmem}.so lib/nixl/{libplugin_TCPX.so,install.py,bench.py,memory.py,result.py,wheel.py} \
       include/tcpx_interface.h include/tcpx/{endpoint,status,types}.h \
-      bin/{tcpx_doctor,test_device_discovery,test_tcpx_transfer,tcpx_perf,test_tcpx_perf,p2p_fullmesh} lib/pkgconfig/tcpx.pc \
-      lib/cmake/tcpx/tcpxConfig{,Version}.cmake share/doc/tcpx/{{README,CHANGELOG,CONTRIBUTING,SECURITY}.md,LICENSE,tcpx.cdx.json,docs/env.md,examples/first_transfer.cc}; do
+      bin/{tcpx_doctor,tcpx_devmemd,test_device_discovery,test_tcpx_transfer,tcpx_perf,test_tcpx_perf,p2p_fullmesh} lib/pkgconfig/tcpx.pc \
+      lib/cmake/tcpx/tcpxConfig{,Version}.cmake share/doc/tcpx/{{README,CHANGELOG,CONTRIBUTING,SECURITY}.md,LICENSE,tcpx.cdx.json,docs/env.md,examples/{first_transfer.cc,devmemd/tcpx-devmemd.service}}; do
       [[ -s $prefix/$file ]] || fail "no $file"
     done
     readelf --dynamic "$lib/libtcpx.so" | grep -q 'SONAME.*\[libtcpx.so.0\]' || fail "libtcpx.so has another soname"
@@ -151,8 +151,10 @@ case $step in
       fail "libtcpx.so exports more than its own"
     fi
     exported() { "$NM" -D --defined-only --format=posix "$lib/$1" | cut -d ' ' -f 1 | LC_ALL=C sort | xargs; }
-    [[ $(exported libnccl-net-tcpx-soft.so) == "ncclNetPlugin_v10 ncclNetPlugin_v11 ncclNetPlugin_v7 ncclNetPlugin_v9" ]] ||
-      fail "the plugin exports $(exported libnccl-net-tcpx-soft.so)"
+    for plugin in libnccl-net-tcpx-{soft,devmem}.so; do
+      [[ $(exported "$plugin") == "ncclNetPlugin_v10 ncclNetPlugin_v11 ncclNetPlugin_v7 ncclNetPlugin_v9" ]] ||
+        fail "$plugin exports $(exported "$plugin")"
+    done
     [[ $(exported nixl/libplugin_TCPX.so) == "nixl_plugin_fini nixl_plugin_init" ]] ||
       fail "the back-end exports $(exported nixl/libplugin_TCPX.so)"
     ;;
