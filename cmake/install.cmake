@@ -52,7 +52,7 @@ install(FILES ${PROJECT_BINARY_DIR}/tcpx.cdx.json DESTINATION ${CMAKE_INSTALL_DO
 # As in the source tree, so that links between documents hold.
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
-  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json" PATTERN "*.cc" PATTERN "*.service")
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json" PATTERN "*.cc" PATTERN "*.service" PATTERN "*.yaml")
 
 # The list of files for uninstalling; its paths are relative to the prefix, so it moves with it.
 install(CODE "

@@ -249,6 +249,11 @@ tcpx_add_run(devmemd.help host ${_exit} 0 "Exit code: 0 ended by SIGTERM" $<TARG
 tcpx_add_run(devmemd.usage host ${_exit} 2 "--no-such" $<TARGET_FILE:tcpx_devmemd> --no-such)
 tcpx_add_run(devmemd.no_group host ${_exit} 1 "there is no group nobodys" $<TARGET_FILE:tcpx_devmemd> --group nobodys)
 tcpx_add_run(devmemd.no_path host ${_exit} 1 "devmemd is not a path" $<TARGET_FILE:tcpx_devmemd> --socket devmemd)
+find_program(TCPX_PYTHON3 python3)
+if(TCPX_PYTHON3)
+  tcpx_add_run(devmemd.examples host ${TCPX_PYTHON3} ${CMAKE_CURRENT_SOURCE_DIR}/devmem/check_examples.py $<TARGET_FILE:tcpx_devmemd>
+    ${PROJECT_SOURCE_DIR})
+endif()
 # tcpx_doctor
 tcpx_add_run(doctor.help host ${_exit} 0 "Exit code: 0 all is well" $<TARGET_FILE:tcpx_doctor> --help)
 tcpx_add_run(doctor.usage host ${_exit} 64 "--only" $<TARGET_FILE:tcpx_doctor> --only nobody)

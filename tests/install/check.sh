@@ -53,7 +53,7 @@ case $step in
     for file in lib/libtcpx.so lib/libnccl-net-tcpx-{soft,devmem}.so lib/nixl/{libplugin_TCPX.so,install.py,bench.py,memory.py,result.py,wheel.py} \
       include/tcpx_interface.h include/tcpx/{endpoint,status,types}.h \
       bin/{tcpx_doctor,tcpx_devmemd,test_device_discovery,test_tcpx_transfer,tcpx_perf,test_tcpx_perf,p2p_fullmesh} lib/pkgconfig/tcpx.pc \
-      lib/cmake/tcpx/tcpxConfig{,Version}.cmake share/doc/tcpx/{{README,CHANGELOG,CONTRIBUTING,SECURITY}.md,LICENSE,tcpx.cdx.json,docs/env.md,examples/{first_transfer.cc,devmemd/tcpx-devmemd.service}}; do
+      lib/cmake/tcpx/tcpxConfig{,Version}.cmake share/doc/tcpx/{{README,CHANGELOG,CONTRIBUTING,SECURITY}.md,LICENSE,tcpx.cdx.json,docs/env.md,examples/{first_transfer.cc,devmemd/tcpx-devmemd.{service,yaml}}}; do
       [[ -s $prefix/$file ]] || fail "no $file"
     done
     readelf --dynamic "$lib/libtcpx.so" | grep -q 'SONAME.*\[libtcpx.so.0\]' || fail "libtcpx.so has another soname"
