@@ -91,7 +91,8 @@ expect("daemon's mount is read-only", mounts_directory(pod).get("readOnly", Fals
 expect("client's mount is read-only", mounts_directory(client["spec"]).get("readOnly", False), True)
 expect("client's groups", client["spec"]["securityContext"]["supplementalGroups"], [group])
 
-if os.getuid() == 0 and shutil.which("setpriv") and subprocess.run(["unshare", "--net", "--mount", "true"], stderr=subprocess.DEVNULL, timeout=30).returncode == 0:
+makes_networks = subprocess.run(["unshare", "--net", "--mount", "true"], stderr=subprocess.DEVNULL, timeout=30).returncode == 0
+if os.getuid() == 0 and shutil.which("setpriv") and makes_networks:
     start(arguments, rights["runAsGroup"])
 else:
     print("it was not started, which takes root, unshare and setpriv")
