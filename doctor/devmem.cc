@@ -51,9 +51,10 @@ Fact reason_not_to(const DevmemFacts& facts) {
   if (std::ranges::none_of(facts.nics, is_known)) {
     std::vector<std::string> drivers;
     for (const DevmemNic& each : facts.nics) drivers.push_back(concat(each.nic.name, ": ", driver_of(each.nic)));
-    return row(drivers.empty() ? "no data interface" : joined(drivers),
-               concat("We know of device-memory TCP in these drivers: ", joined(kDrivers), "; plain TCP is used."),
-               concat("take a NIC that has one of them", unset));
+    return row(
+        drivers.empty() ? "no data interface" : joined(drivers),
+        concat("We know of device-memory TCP in these drivers: ", joined(kDrivers), "; of another one the first listener tells."),
+        concat("take a NIC that has one of them", unset));
   }
   // Host memory stands in for a GPU's where device memory is asked for by name.
   if (!wanted && facts.gpus == 0) return row("no NVIDIA GPU", "There is no memory for the NIC to put data into.", "");

@@ -195,6 +195,7 @@ if $with_tests; then
   need iproute2 has_command ip
   need pkgconf has_command pkg-config
   need python3-dev has_python_headers
+  need python3-yaml "$python" -c 'import yaml'
 fi
 if $with_fuzz; then
   need clang can_fuzz
