@@ -185,6 +185,9 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   sockets->nic = nic_of_sender(sockets->data.front().get());
   sockets->spare_copies = config_.spare_copies(sockets->nic);
   sockets->first_thread = first_thread(CommSide::kSends, sockets->data.size());
+  if (sockets->device_sockets > 0)
+    log(LogLevel::kInfo, "tcpx-soft: to ", sockets->peer, ", by ", sockets->nic, ": into device memory",
+        sockets->device_sources != nullptr ? ", from device memory" : ", from host memory");
   return SoftSendComm::create(*memory_, gpu, std::move(threads), staging_of(gpu), std::move(*sockets));
 }
 
@@ -233,6 +236,8 @@ Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener)
   sockets->nic = nic_of_receiver(sockets->data.front().get());
   sockets->spare_copies = config_.spare_copies(sockets->nic);
   sockets->first_thread = first_thread(CommSide::kReceives, sockets->data.size());
+  if (sockets->device_pool != nullptr)
+    log(LogLevel::kInfo, "tcpx-soft: from ", sockets->peer, ", by ", sockets->nic, ": into device memory");
   return SoftRecvComm::create(*memory_, gpu, listener.io(), std::move(pool), std::move(*sockets));
 }
 
