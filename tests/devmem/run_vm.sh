@@ -18,9 +18,15 @@ kernel=$(<"$root/kernel")
 work=$(mktemp -d "$root/run.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# inside COMMAND...: in the machine's system, whose mounts end with it.
+# inside COMMAND...: in the machine's system, whose mounts end with it. Devices one by one: who builds kernel modules as root removes
+# now and then a /dev/null, but no mounted one.
 inside() {
-  unshare --mount bash -c 'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && exec chroot "$@"' _ "$root" "$@"
+  unshare --mount bash -c '
+    mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev" || exit
+    for node in null zero random urandom; do
+      : >"$1/dev/$node" && mount --bind "/dev/$node" "$1/dev/$node" || exit
+    done
+    exec chroot "$@"' _ "$root" "$@"
 }
 mkdir -p "$root"/{proc,dev}
 guest=$work/guest inside_work=/${work##*/}
