@@ -199,10 +199,13 @@ SteeringChange::Held::~Held() {
     log(LogLevel::kWarning, "net/devmem: the steering of ", table.interface(), " stays changed: ", lock.status().to_string());
     return;
   }
-  std::vector<SteeringRecordFile> others = records.read();
-  others.erase(std::remove_if(others.begin(), others.end(), [&](const auto& each) { return each.path() == file.path(); }),
-               others.end());
-  undo(table, file, others);
+  auto others = records.read();
+  if (!others.is_ok()) {
+    log(LogLevel::kWarning, "net/devmem: the steering of ", table.interface(), " stays changed: ", others.status().to_string());
+    return;
+  }
+  std::erase_if(*others, [&](const auto& each) { return each.path() == file.path(); });
+  undo(table, file, *others);
 }
 
 Result<Steering> Steering::open(EthtoolCalls& calls, const std::string& interface, const std::string& directory) {
@@ -210,19 +213,18 @@ Result<Steering> Steering::open(EthtoolCalls& calls, const std::string& interfac
   TCPX_ASSIGN_OR_RETURN(SteeringRecords records, SteeringRecords::open(directory, index));
   Steering steering(FlowTable(calls, interface), std::move(records));
   TCPX_ASSIGN_OR_RETURN(const UniqueFd lock, steering.records_.lock());
-  steering.undo_left(never);
+  TCPX_RETURN_IF_ERROR(steering.undo_left(never));
   return steering;
 }
 
 Status Steering::undo_all_left() {
   TCPX_ASSIGN_OR_RETURN(const UniqueFd lock, records_.lock());
-  undo_left([](const ethtool_rx_flow_spec&) { return true; });
-  return Status::ok();
+  return undo_left([](const ethtool_rx_flow_spec&) { return true; });
 }
 
 template <class Goes>
-void Steering::undo_left(const Goes& goes) {
-  std::vector<SteeringRecordFile> files = records_.read();
+Status Steering::undo_left(const Goes& goes) {
+  TCPX_ASSIGN_OR_RETURN(std::vector<SteeringRecordFile> files, records_.read());
   for (size_t i = 0; i < files.size();) {
     const SteeringRecord& record = files[i].record();
     if (!files[i].is_left() || (record.kind == Kind::kRule && !goes(record.rule) && is_listened_to(record.rule))) {
@@ -233,6 +235,7 @@ void Steering::undo_left(const Goes& goes) {
     files.erase(files.begin() + static_cast<ptrdiff_t>(i));
     undo(table_, left, files);
   }
+  return Status::ok();
 }
 
 template <class Change>
@@ -251,7 +254,8 @@ Result<SteeringChange> Steering::lead(const SocketAddress& local, uint32_t queue
   const ethtool_rx_flow_spec wanted = rule_for(local, queue);
   const FlowMatch flows = *match_of(wanted);
   TCPX_ASSIGN_OR_RETURN(const UniqueFd lock, records_.lock());
-  undo_left([&](const ethtool_rx_flow_spec& rule) { return match_of(rule) == flows; });  // the port is the caller's
+  // The port is the caller's.
+  TCPX_RETURN_IF_ERROR(undo_left([&](const ethtool_rx_flow_spec& rule) { return match_of(rule) == flows; }));
   const auto spreads_to_queue = [&](uint32_t context, uint64_t offset) {
     const auto table = table_.rss(context);
     return table.is_ok() && std::all_of(table->begin(), table->end(), [&](uint32_t entry) { return entry + offset == queue; });
@@ -265,7 +269,8 @@ Result<SteeringChange> Steering::lead(const SocketAddress& local, uint32_t queue
       return Status(Code::kMismatch, kLead,
                     concat("rule ", rule.spec.location, " leads the packets for ", local.to_string(), " elsewhere: ethtool -N ",
                            table_.interface(), " delete ", rule.spec.location));
-    for (const SteeringRecordFile& each : records_.read()) {
+    TCPX_ASSIGN_OR_RETURN(const auto records, records_.read());
+    for (const SteeringRecordFile& each : records) {
       const SteeringRecord& record = each.record();
       // As long as one of us needs it, it stays.
       if (record.kind == Kind::kRule && record.rule.location == rule.spec.location && is_same_rule(record.rule, rule.spec))
@@ -285,10 +290,10 @@ Result<SteeringChange> Steering::lead(const SocketAddress& local, uint32_t queue
 
 Result<SteeringChange> Steering::take_out_of_rss(uint32_t queue) {
   TCPX_ASSIGN_OR_RETURN(const UniqueFd lock, records_.lock());
-  undo_left(never);
+  TCPX_RETURN_IF_ERROR(undo_left(never));
   TCPX_ASSIGN_OR_RETURN(std::vector<uint32_t> table, table_.rss());
   // What others of us have taken out of it comes back when they end, so the table before all of us is what counts.
-  const std::vector<SteeringRecordFile> records = records_.read();
+  TCPX_ASSIGN_OR_RETURN(const std::vector<SteeringRecordFile> records, records_.read());
   std::set<uint32_t> taken;
   for (const auto& each : records) {
     if (each.record().kind != Kind::kRssTable || table != without(each.record().table, taken_out(records, each.record().table)))

@@ -46,9 +46,10 @@ class SteeringChange {
 /// Steers one interface. Changing it takes CAP_NET_ADMIN over the network namespace. One thread at a time.
 class Steering {
  public:
-  /// Undoes what dead processes have left, which a warning reports when it fails.
+  /// Undoes what dead processes have left. A change that cannot be undone stays, with a warning.
   /// @param directory of the records; processes that steer an interface use the same one
-  /// @return kNotFound: no such interface; kSystem: no records can be kept there; kTimeout: another process is at it for 5 s
+  /// @return kNotFound: no such interface; kSystem: no records can be kept there; kTimeout: another process is at it for 5 s; and the
+  /// errors of SteeringRecords::read
   static Result<Steering> open(EthtoolCalls& calls, const std::string& interface,
                                const std::string& directory = SteeringRecords::default_directory());
 
@@ -59,7 +60,7 @@ class Steering {
   /// Leads TCP packets for a local address and port to a receive queue, in all connections that are accepted there. Call before
   /// the peer sends, best before listening.
   /// @param local may be a wildcard, whose rule is by port alone; that of IPv6 leads no IPv4
-  /// @return kMismatch: a rule that is not ours leads these packets to another queue; and the errors of FlowTable
+  /// @return kMismatch: a rule that is not ours leads these packets to another queue; and the errors of FlowTable and `open`
   Result<SteeringChange> lead(const SocketAddress& local, uint32_t queue);
 
   /// Takes a queue out of the RSS table, so that only rules lead there. Contexts that an administrator has made are left alone.
@@ -71,7 +72,7 @@ class Steering {
 
   /// @param goes whether a left rule goes even if its port is in use
   template <class Goes>
-  void undo_left(const Goes& goes);
+  Status undo_left(const Goes& goes);
   /// Records a change and makes it. @param change gets the record's file
   template <class Change>
   Result<SteeringChange> make(SteeringRecord record, const Change& change);

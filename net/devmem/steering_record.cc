@@ -22,6 +22,7 @@ namespace tcpx::devmem {
 namespace {
 
 constexpr char kRecord[] = "record a change of the flow table";
+constexpr char kRead[] = "read what is recorded of the flow table";
 constexpr uint32_t kMagic = 0x31525354;  // "TSR1"
 constexpr uint32_t kMostTableEntries = 64 * 1024;
 constexpr std::chrono::seconds kLongestWait{5};
@@ -36,13 +37,18 @@ struct FileHead {
 };
 static_assert(sizeof(FileHead) == 16 + sizeof(ethtool_rx_flow_spec));
 
-bool read_all(int fd, void* to, size_t bytes, size_t at) {
-  return ::pread(fd, to, bytes, static_cast<off_t>(at)) == static_cast<ssize_t>(bytes);
+/// False: the file is shorter.
+Result<bool> read_all(int fd, void* to, size_t bytes, size_t at) {
+  const ssize_t got = ::pread(fd, to, bytes, static_cast<off_t>(at));
+  if (got < 0) return system_error(kRead, errno);
+  return got == static_cast<ssize_t>(bytes);
 }
 
-bool read_record(int fd, SteeringRecord& record) {
+/// False: there is no whole record.
+Result<bool> read_record(int fd, SteeringRecord& record) {
   FileHead head;
-  if (!read_all(fd, &head, sizeof head, 0) || head.magic != kMagic || head.entries > kMostTableEntries) return false;
+  TCPX_ASSIGN_OR_RETURN(const bool has_head, read_all(fd, &head, sizeof head, 0));
+  if (!has_head || head.magic != kMagic || head.entries > kMostTableEntries) return false;
   if (head.kind != static_cast<uint32_t>(SteeringRecord::Kind::kRule) &&
       head.kind != static_cast<uint32_t>(SteeringRecord::Kind::kRssTable))
     return false;
@@ -124,22 +130,29 @@ Result<SteeringRecordFile> SteeringRecords::add(SteeringRecord record) const {
   return status;
 }
 
-std::vector<SteeringRecordFile> SteeringRecords::read() const {
+Result<std::vector<SteeringRecordFile>> SteeringRecords::read() const {
   std::vector<SteeringRecordFile> files;
   std::error_code error;
   for (std::filesystem::directory_iterator each(directory_, error), end; !error && each != end; each.increment(error)) {
     const std::filesystem::path& path = each->path();
     if (path.filename().string().rfind(prefix_ + "-", 0) != 0) continue;
     UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd) continue;
+    const std::string operation = concat(kRead, " in ", path.string());
+    if (!fd) return system_error(operation, errno);
     drop_in_child(fd.get());
     const bool is_left = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+    if (!is_left && errno != EWOULDBLOCK) return system_error(operation, errno);
     SteeringRecord record;
-    if (read_record(fd.get(), record))
-      files.emplace_back(std::move(record), path.string(), std::move(fd), is_left);
+    TCPX_ASSIGN_OR_RETURN(const bool is_whole, read_record(fd.get(), record));
+    // A process may have more records than it may have files open.
+    if (is_whole)
+      files.emplace_back(std::move(record), path.string(), UniqueFd(), is_left);
     else if (is_left)
       ::unlink(path.c_str());
+    else
+      return Status(Code::kProtocol, operation, "a process holds it, and it is no record of this version");
   }
+  if (error) return system_error(concat(kRead, " in ", directory_), error.value());
   return files;
 }
 

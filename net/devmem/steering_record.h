@@ -62,8 +62,11 @@ class SteeringRecords {
   /// Keeps other processes from changing records and flow table until the descriptor is closed. @return kTimeout after 5 s
   Result<UniqueFd> lock() const;
   Result<SteeringRecordFile> add(SteeringRecord record) const;
-  /// All there are. Files without a whole record, of a process that died while it wrote, are removed.
-  std::vector<SteeringRecordFile> read() const;
+  /// All there are, without their files, and so without `place_rule`. Files without a whole record, of a process that died while it
+  /// wrote, are removed.
+  /// @return the errors of open(2) and read(2) for any of them, and kProtocol: a living process's is not whole. Then nobody may
+  /// take what is missing for absent
+  Result<std::vector<SteeringRecordFile>> read() const;
 
  private:
   explicit SteeringRecords(std::string directory, std::string prefix)

@@ -300,7 +300,7 @@ TEST_F(DevmemSteering, RecordsThatAreNoneAreRemoved) {
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   std::ofstream(path + "x") << "something else";
   EXPECT_EQ(records(), 2u);
-  EXPECT_TRUE(SteeringRecords::open(directory.path(), index)->read().empty());
+  EXPECT_TRUE(SteeringRecords::open(directory.path(), index)->read()->empty());
   EXPECT_EQ(records(), 0u);
 }
 
