@@ -1,5 +1,6 @@
 #include "net/devmem/queue_binding.h"
 
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -41,11 +42,16 @@ Result<uint32_t> find_spare_queue(Netdev& netdev, const std::string& interface) 
 Result<BoundQueue> BoundQueue::bind(EthtoolCalls& ethtool, Netdev netdev, const std::string& interface, int dmabuf,
                                     const std::string& records) {
   TCPX_ASSIGN_OR_RETURN(const uint32_t index, interface_index(interface));
-  TCPX_ASSIGN_OR_RETURN(const uint32_t queue, find_spare_queue(netdev, interface));
   TCPX_ASSIGN_OR_RETURN(Steering steering, Steering::open(ethtool, interface, records));
-  TCPX_ASSIGN_OR_RETURN(SteeringChange away, steering.take_out_of_rss(queue));
-  TCPX_ASSIGN_OR_RETURN(const uint32_t id, netdev.bind_receive(index, std::span(&queue, 1), dmabuf));
-  return BoundQueue{queue, id, std::move(away), std::move(netdev)};
+  for (std::optional<uint32_t> lost;;) {
+    TCPX_ASSIGN_OR_RETURN(const uint32_t queue, find_spare_queue(netdev, interface));
+    TCPX_ASSIGN_OR_RETURN(SteeringChange away, steering.take_out_of_rss(queue));
+    const auto id = netdev.bind_receive(index, std::span(&queue, 1), dmabuf);
+    if (id.is_ok()) return BoundQueue{queue, *id, std::move(away), std::move(netdev)};
+    // Another thread or process was faster, and the next queue is nearer to the first.
+    if (id.status().code() != Code::kExhausted || (lost && queue >= *lost)) return id.status();
+    lost = queue;
+  }
 }
 
 Result<std::shared_ptr<QueueBinding>> bind_here(const std::string& interface, int dmabuf) {

@@ -50,6 +50,7 @@ struct BoundQueue {
   Netdev netdev;
 
   /// @param records of Steering::open
+  /// A queue that others bind meanwhile is passed over.
   /// @return kUnsupported: no queue is to spare; and the errors of Netdev::bind_receive and Steering. EPERM: CAP_NET_ADMIN is missing
   static Result<BoundQueue> bind(EthtoolCalls& ethtool, Netdev netdev, const std::string& interface, int dmabuf,
                                  const std::string& records = SteeringRecords::default_directory());

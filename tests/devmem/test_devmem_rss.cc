@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "net/devmem/queue_binding.h"
 #include "tests/devmem/steering_test.h"
+#include "tests/support/netlink_answers.h"
 
 namespace tcpx::testing {
 namespace {
@@ -93,6 +95,36 @@ TEST_F(DevmemRss, ATableThatADeadProcessChangedIsPutBack) {
   nic.tables[0] = {0, 0, 2, 2, 0, 0, 2, 2};
   (void)open();
   EXPECT_EQ(nic.tables[0], before);
+  EXPECT_EQ(records(), 0u);
+}
+
+// Two that bind at once are told of the same spare queue.
+TEST_F(DevmemRss, ABindThatLosesItsQueueTakesTheNextOne) {
+  constexpr uint16_t kQueueDmabuf = 5, kDmabufId = 4;
+  const auto attribute = [](uint16_t type, uint32_t value) {
+    Bytes attributes;
+    append_attribute(attributes, type, bytes_of(value));
+    return attributes;
+  };
+  for (const bool shows_next : {true, false}) {
+    NetlinkAnswers kernel;
+    kernel.family(0x21);
+    for (uint32_t i = 0; i < FakeNic::kQueues; ++i) kernel.answer({});
+    kernel.refuse(ENOENT);
+    kernel.refuse(EEXIST, "designated queue already memory provider bound");
+    // Memory that is not a dma-buf may be bound to a queue, too: then it stays the spare one.
+    for (uint32_t i = 0; i < FakeNic::kQueues; ++i)
+      kernel.answer(shows_next && i + 1 == FakeNic::kQueues ? attribute(kQueueDmabuf, 7) : Bytes{});
+    kernel.refuse(ENOENT);
+    shows_next ? kernel.answer(attribute(kDmabufId, 8)) : kernel.refuse(EBUSY);
+    const auto bound = devmem::BoundQueue::bind(nic, *devmem::Netdev::over(kernel.socket()), "lo", 0, directory.path());
+    ASSERT_EQ(bound.status().code(), shows_next ? Code::kOk : Code::kExhausted) << bound.status().to_string();
+    if (!shows_next) continue;
+    EXPECT_EQ(bound->queue, 2u);
+    EXPECT_EQ(bound->dmabuf_id, 8u);
+    EXPECT_EQ(nic.tables[0], (Table{0, 1, 0, 3, 0, 1, 1, 3}));
+  }
+  EXPECT_EQ(nic.tables[0], (Table{0, 1, 2, 3, 0, 1, 2, 3}));
   EXPECT_EQ(records(), 0u);
 }
 
