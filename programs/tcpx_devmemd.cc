@@ -1,8 +1,10 @@
 // tcpx_devmemd: binds device memory to NICs' receive queues, and leads flows there, for processes without CAP_NET_ADMIN
 // (net/devmem/broker.h). examples/devmemd has a unit of systemd.
 #include <grp.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <thread>
 
@@ -26,9 +28,20 @@ Result<std::optional<gid_t>> group_named(const std::string& name) {
   return Status(Code::kNotFound, "find the group", concat("there is no group ", name));
 }
 
+/// As many open files as the system lets it have. Rules take no more than half of them.
+void limit_rules(devmem::BrokerConfig& config) {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  config.rules = std::min<rlim_t>(config.rules, files.rlim_max / 2);
+  config.rules_of_user = std::min(config.rules_of_user, config.rules / 2);
+}
+
 Status serve(devmem::BrokerConfig config, const std::string& group) {
   TCPX_RETURN_IF_ERROR(environment_check_all());
   TCPX_ASSIGN_OR_RETURN(config.group, group_named(group));
+  limit_rules(config);
   const std::atomic<bool>& stop = stop_on_interrupt();
   TCPX_ASSIGN_OR_RETURN(const auto broker, devmem::Broker::start(std::move(config)));
   say("tcpx_devmemd", "ready");

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -122,26 +123,40 @@ Broker::Kernel Broker::Kernel::real() {
   return {EthtoolCalls::real(), [] { return Netdev::open(); }};
 }
 
-/// A connection. Its rules end before its binding.
+/// A connection, all of it of its thread but what is said otherwise. Its rules end before its binding.
 struct Broker::Client {
-  Client(ForeignFd socket, std::string who) : fd(std::move(socket)), name(std::move(who)) {}
-  ~Client() { end(); }
+  struct Rule {
+    UserShares::Share share;
+    SteeringChange change;
+  };
+
+  Client(ForeignFd socket, const PeerCredentials& peer, UserShares::Share share)
+      : fd(std::move(socket)), user(peer.uid), name(name_of(peer)), place(std::move(share)) {}
+  ~Client() {
+    if (thread.joinable()) thread.join();
+  }
+  static std::string name_of(const PeerCredentials& peer) { return concat("process ", peer.pid, " of user ", peer.uid); }
 
   void end() {
     rules.clear();
     if (bound) log(LogLevel::kInfo, name, " gives back queue ", bound->queue, " of ", interface);
     bound.reset();
+    place.reset();
   }
   Status bind(const BrokerQuestion& question, int dmabuf, const BrokerConfig& config, const Kernel& kernel);
-  Status lead(int listener, const BrokerConfig& config, const Kernel& kernel);
+  Status lead(int listener, UserShares& shares, const BrokerConfig& config, const Kernel& kernel);
 
-  const ForeignFd fd;
+  ForeignFd fd;
+  const uid_t user;
   const std::string name;
   const TimePoint since = Clock::steady().now();
+  std::optional<UserShares::Share> place;
   std::string interface;
   std::optional<BoundQueue> bound;
-  std::map<uint32_t, SteeringChange> rules;
+  std::map<uint32_t, Rule> rules;
   uint32_t last_rule = 0;
+  std::atomic<bool> has_ended = false;  // any thread
+  std::thread thread;                   // of the thread that listens
 };
 
 Status Broker::Client::bind(const BrokerQuestion& question, int dmabuf, const BrokerConfig& config, const Kernel& kernel) {
@@ -164,13 +179,15 @@ Status Broker::Client::bind(const BrokerQuestion& question, int dmabuf, const Br
   return Status::ok();
 }
 
-Status Broker::Client::lead(int listener, const BrokerConfig& config, const Kernel& kernel) {
+Status Broker::Client::lead(int listener, UserShares& shares, const BrokerConfig& config, const Kernel& kernel) {
   if (!bound) return refusal_of(Code::kInvalidArgument, "there is no binding to lead packets to");
-  if (rules.size() >= config.rules) return refusal_of(Code::kExhausted, concat("a client has at most ", config.rules, " rules"));
+  if (rules.size() >= config.rules_of_client)
+    return refusal_of(Code::kExhausted, concat("a client has at most ", config.rules_of_client, " rules"));
+  TCPX_ASSIGN_OR_RETURN(UserShares::Share share, shares.take(user));
   TCPX_ASSIGN_OR_RETURN(const SocketAddress local, address_of_listener(listener, interface));
   TCPX_ASSIGN_OR_RETURN(Steering steering, Steering::open(kernel.ethtool, interface, config.records));
-  TCPX_ASSIGN_OR_RETURN(SteeringChange rule, steering.lead(local, bound->queue));
-  rules.emplace(++last_rule, std::move(rule));
+  TCPX_ASSIGN_OR_RETURN(SteeringChange change, steering.lead(local, bound->queue));
+  rules.emplace(++last_rule, Rule{std::move(share), std::move(change)});
   log(LogLevel::kInfo, name, " has ", local.to_string(), " led to queue ", bound->queue, " of ", interface);
   return Status::ok();
 }
@@ -186,43 +203,40 @@ Result<std::unique_ptr<Broker>> Broker::start(BrokerConfig config, Kernel kernel
 }
 
 Broker::Broker(BrokerConfig config, Kernel kernel, ForeignFd listener, UniqueFd wake)
-    : config_(std::move(config)), kernel_(std::move(kernel)), listener_(std::move(listener)), wake_(std::move(wake)) {}
+    : config_(std::move(config)),
+      kernel_(std::move(kernel)),
+      listener_(std::move(listener)),
+      wake_(std::move(wake)),
+      places_("connections", config_.clients, config_.clients_of_user),
+      rules_("rules", config_.rules, config_.rules_of_user) {}
 
 Broker::~Broker() {
-  stops_ = true;
-  const uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof one);
+  stop();
   if (thread_.joinable()) thread_.join();
   ::unlink(config_.socket.c_str());
 }
 
+void Broker::stop() {
+  stops_ = true;
+  const uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof one);  // nobody reads it: all threads wake
+}
+
 void Broker::run() {
-  std::vector<pollfd> waits;
   bool is_short = false;  // of descriptors, and somebody waits to be taken
   while (!stops_) {
     // What is not read passes no descriptor on to the threads that hang in closing others.
     const bool reads = !foreign_closes_hang();
-    const auto interest = static_cast<short>(reads ? POLLIN : 0);
-    waits = {{wake_.get(), POLLIN, 0}, {listener_.get(), is_short ? short{0} : interest, 0}};
-    Deadline until = Deadline::after(reads && !is_short ? Duration::max() : kLookAtCloses);
-    for (const auto& client : clients_) {
-      waits.push_back({client->fd.get(), interest, 0});
-      if (!client->bound) until = until.earlier(Deadline(client->since + config_.patience));
-    }
-    if (::poll(waits.data(), waits.size(), until.poll_ms()) < 0 && errno != EINTR) {
+    pollfd waits[] = {{wake_.get(), POLLIN, 0}, {listener_.get(), static_cast<short>(reads && !is_short ? POLLIN : 0), 0}};
+    const Deadline until = Deadline::after(reads && !is_short ? Duration::max() : kLookAtCloses);
+    if (::poll(waits, std::size(waits), until.poll_ms()) < 0 && errno != EINTR) {
       log(LogLevel::kError, "net/devmem: ", system_error("poll", errno).to_string());
       break;
     }
-    const TimePoint now = Clock::steady().now();
-    for (size_t i = clients_.size(); i-- > 0;) {
-      Client& client = *clients_[i];
-      const short events = waits[i + 2].revents;
-      const bool is_overdue = !client.bound && now - client.since > config_.patience;
-      const bool stays = (events & POLLIN) != 0 ? serve(client) : (events & (POLLHUP | POLLERR)) == 0;
-      if (!stays || (is_overdue && !client.bound)) clients_.erase(clients_.begin() + static_cast<ptrdiff_t>(i));
-    }
+    std::erase_if(clients_, [](const auto& client) { return client->has_ended.load(); });
     is_short = (waits[1].revents & POLLIN) != 0 && !take_client();
   }
+  stop();
   clients_.clear();
 }
 
@@ -231,19 +245,46 @@ bool Broker::take_client() {
   if (!fd) return errno != EMFILE && errno != ENFILE;
   const auto peer = PeerCredentials::of(fd.get());
   if (!peer.is_ok()) return true;
-  std::string name = concat("process ", peer->pid, " of user ", peer->uid);
   Status why;
-  if (!may_ask(*peer, ::geteuid(), config_.group))
+  if (!may_ask(*peer, ::geteuid(), config_.group)) {
     why = refusal_of(Code::kSystem, concat("user ", peer->uid, " is not in the group that may ask (--group)"));
-  else if (clients_.size() >= config_.clients)
-    why = refusal_of(Code::kExhausted, concat(config_.clients, " connections are as many as it has"));
-  if (why.is_ok()) {
-    clients_.push_back(std::make_unique<Client>(std::move(fd), std::move(name)));
-    return true;
+  } else if (auto place = places_.take(peer->uid); !place.is_ok()) {
+    why = place.status();
+  } else {
+    auto client = std::make_unique<Client>(std::move(fd), *peer, *std::move(place));
+    auto thread = start_thread("tcpx-client", [this, raw = client.get()] { attend(*raw); });
+    if (thread.is_ok()) {
+      client->thread = *std::move(thread);
+      clients_.push_back(std::move(client));
+      return true;
+    }
+    why = thread.status();
+    fd = std::move(client->fd);
   }
-  log(LogLevel::kWarning, name, " is turned away: ", why.detail());
+  log(LogLevel::kWarning, Client::name_of(*peer), " is turned away: ", why.detail());
   turn_away(fd, why);
   return true;
+}
+
+void Broker::attend(Client& client) {
+  for (;;) {
+    const bool reads = !foreign_closes_hang();
+    pollfd waits[] = {{wake_.get(), POLLIN, 0}, {client.fd.get(), static_cast<short>(reads ? POLLIN : 0), 0}};
+    Deadline until = Deadline::after(reads ? Duration::max() : kLookAtCloses);
+    if (!client.bound) until = until.earlier(Deadline(client.since + config_.patience));
+    if (::poll(waits, std::size(waits), until.poll_ms()) < 0 && errno != EINTR) {
+      log(LogLevel::kError, "net/devmem: ", system_error("poll", errno).to_string());
+      break;
+    }
+    if (stops_) break;
+    const bool is_overdue = Clock::steady().now() - client.since > config_.patience;
+    const short events = waits[1].revents;
+    const bool stays = (events & POLLIN) != 0 ? serve(client) : (events & (POLLHUP | POLLERR)) == 0;
+    if (!stays || (is_overdue && !client.bound)) break;
+  }
+  client.end();
+  client.fd.reset();
+  client.has_ended = true;
 }
 
 bool Broker::serve(Client& client) {
@@ -270,7 +311,7 @@ bool Broker::serve(Client& client) {
       break;
     case BrokerQuestionKind::kLead:
       status = needs("a listening socket");
-      if (status.is_ok()) status = client.lead(read->descriptor.get(), config_, kernel_);
+      if (status.is_ok()) status = client.lead(read->descriptor.get(), rules_, config_, kernel_);
       break;
     case BrokerQuestionKind::kUnlead:
       if (client.rules.erase(question.rule) == 0)

@@ -25,6 +25,7 @@
 #include "net/devmem/flow_table.h"
 #include "net/devmem/netdev.h"
 #include "net/devmem/steering_record.h"
+#include "net/devmem/user_shares.h"
 #include "tcpx/status.h"
 
 namespace tcpx::devmem {
@@ -34,8 +35,9 @@ struct BrokerConfig {
   std::optional<gid_t> group;           ///< whose members may ask, beside root and the broker's own user
   std::vector<std::string> interfaces;  ///< patterns of a shell (fnmatch(3)); empty: all
   std::string records = SteeringRecords::default_directory();
-  size_t clients = 64;
-  size_t rules = 256;                            ///< of one client
+  // Each rule holds a file open, and each client three.
+  size_t clients = 64, clients_of_user = 48;
+  size_t rules = 8192, rules_of_user = 4096, rules_of_client = 256;
   Duration patience = std::chrono::seconds(10);  ///< with a client that has no binding
 };
 
@@ -58,7 +60,8 @@ class Broker {
     static Kernel real();
   };
 
-  /// Undoes what a broker that was killed has left at these interfaces, and listens from then on, in a thread of its own.
+  /// Undoes what a broker that was killed has left at these interfaces, and listens from then on, in a thread of its own. Each client
+  /// has another one: a bind takes as long as a driver takes to restart a queue.
   /// @return kInvalidArgument: not a path; kExhausted: another broker listens there; kSystem: the socket cannot be made
   static Result<std::unique_ptr<Broker>> start(BrokerConfig config, Kernel kernel = Kernel::real());
   /// Ends all bindings and rules.
@@ -73,15 +76,19 @@ class Broker {
   void run();
   /// False: there is no descriptor for it. It waits.
   bool take_client();
+  /// Until the client or the broker ends.
+  void attend(Client& client);
   /// False: the client has ended.
   bool serve(Client& client);
+  void stop();
 
   const BrokerConfig config_;
   const Kernel kernel_;
   ForeignFd listener_;
   UniqueFd wake_;
   std::atomic<bool> stops_ = false;
-  std::vector<std::unique_ptr<Client>> clients_;  // of the thread
+  UserShares places_, rules_;
+  std::vector<std::unique_ptr<Client>> clients_;  // of the thread that listens
   std::thread thread_;
 };
 

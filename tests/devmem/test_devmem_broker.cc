@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <future>
+
 #include "tests/devmem/broker_test.h"
 
 namespace tcpx::testing {
@@ -116,6 +119,33 @@ TEST_F(DevmemBroker, AClientWithABindingMayBeSilent) {
   const RawClient silent(socket());
   EXPECT_TRUE(wait_until([&] { return silent.has_ended(); }));
   EXPECT_FALSE(bound.has_ended());
+}
+
+TEST_F(DevmemBroker, ASlowBindKeepsNoOtherClientWaiting) {
+  std::promise<void> is_asked, goes_on;
+  std::atomic<bool> is_first = true;
+  auto started = Broker::start(config(), {shared_nic, [&] {
+                                            if (is_first.exchange(false)) {
+                                              is_asked.set_value();
+                                              goes_on.get_future().wait_for(2 * kTestDeadline);
+                                            }
+                                            return netdev();
+                                          }});
+  ASSERT_TRUE(started.is_ok()) << started.status().to_string();
+  broker = *std::move(started);
+  BrokerAnswer slow;
+  {
+    std::thread asks([&] { slow = RawClient(socket()).bind(); });
+    EXPECT_EQ(is_asked.get_future().wait_for(kTestDeadline), std::future_status::ready);
+    RawClient other(socket());
+    EXPECT_EQ(code_of(other.bind()), Code::kOk);
+    const UniqueFd listener = listen_at("127.0.0.1");
+    EXPECT_EQ(code_of(other.lead(listener.get())), Code::kOk);
+    goes_on.set_value();
+    asks.join();
+  }
+  EXPECT_EQ(code_of(slow), Code::kOk) << text_of(slow);
+  EXPECT_TRUE(wait_until([&] { return is_undone(); }));
 }
 
 TEST(DevmemBrokerPeers, AreRootTheSameUserAndTheGroup) {

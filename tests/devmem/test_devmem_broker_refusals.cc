@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "base/text.h"
 #include "tests/devmem/broker_test.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/in_child.h"
@@ -133,7 +134,7 @@ TEST_F(DevmemBrokerRefusals, AListenerOfAnotherNetworkOrInterfaceLeadsNothing) {
 
 TEST_F(DevmemBrokerRefusals, RulesAndClientsAreCounted) {
   devmem::BrokerConfig small = config();
-  small.clients = small.rules = 1;
+  small.clients = small.rules_of_client = 1;
   run_broker(small);
   RawClient client(socket());
   ASSERT_EQ(code_of(client.bind()), Code::kOk);
@@ -147,6 +148,29 @@ TEST_F(DevmemBrokerRefusals, RulesAndClientsAreCounted) {
   const Status status = bind().status();
   EXPECT_EQ(status.code(), Code::kExhausted);
   EXPECT_NE(status.detail().find("1 connections"), std::string::npos) << status.to_string();
+}
+
+TEST_F(DevmemBrokerRefusals, NoUserTakesAllConnectionsAndRules) {
+  devmem::BrokerConfig small = config();
+  small.clients_of_user = 2;
+  small.rules_of_user = 1;
+  run_broker(small);
+  const UniqueFd first = listen_at("127.0.0.1"), second = listen_at("127.0.0.1");
+  auto one = std::make_unique<RawClient>(socket());
+  RawClient other(socket());
+  ASSERT_EQ(code_of(one->bind()), Code::kOk);
+  ASSERT_EQ(code_of(other.bind()), Code::kOk);
+  ASSERT_EQ(code_of(one->lead(first.get())), Code::kOk);
+  const std::string user = concat("user ", ::geteuid());
+  expect_refusal(other.lead(second.get()), Code::kExhausted, user + " has 1 rules, as many as one user may have");
+  allow_log("is turned away");
+  const Status status = bind().status();
+  EXPECT_EQ(status.code(), Code::kExhausted);
+  EXPECT_NE(status.detail().find(user + " has 2 connections"), std::string::npos) << status.to_string();
+  one.reset();
+  EXPECT_TRUE(wait_until([&] { return bindings() == 1; }));
+  EXPECT_TRUE(wait_until([&] { return code_of(other.lead(second.get())) == Code::kOk; }));
+  EXPECT_TRUE(wait_until([&] { return bind().is_ok(); }));
 }
 
 TEST_F(DevmemBrokerRefusals, OtherUsersAreTurnedAwayUnlessTheyAreInTheGroup) {
