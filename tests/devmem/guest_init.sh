@@ -51,6 +51,14 @@ transfer "every byte in device memory" "33554432 bytes, .* 0 linear bytes"
 transfer "100 bytes of each packet beside its headers" "bytes, [1-9][0-9]* linear bytes" linear_bytes 100
 transfer "every 7th packet in host memory" "bytes, [1-9][0-9]* linear bytes" whole_every 7
 transfer "every 50th packet lost" "33554432 bytes, .* 0 linear bytes" lose_every 50
+# out_of_order: how many packets the near host's TCP has had to put in order.
+out_of_order() { awk '/^TcpExt/ { if (at) print $at; else for (i = 1; i <= NF; i++) if ($i == "TCPOFOQueue") at = i }' /proc/net/netstat; }
+before=$(out_of_order)
+transfer "every 5th packet after the next one" "33554432 bytes, .* 0 linear bytes" reorder_every 5
+[ "$(out_of_order)" -gt "$before" ] || failure "all packets came in order"
+echo 50 >/sys/module/wire_nic/parameters/lose_every
+transfer "every 5th after the next one, and every 50th lost" "33554432 bytes, .* 0 linear bytes" reorder_every 5
+echo 0 >/sys/module/wire_nic/parameters/lose_every
 steered "0 rules:"
 
 address=fd09::1
@@ -122,7 +130,7 @@ endpoints() {
   wait $server || { failure "the server" && tail -5 /served; }
   grep -h "PASSED\|device memory by" /served /asked
 }
-for fault in "linear_bytes 100" "whole_every 7" "lose_every 50"; do
+for fault in "linear_bytes 100" "whole_every 7" "lose_every 50" "reorder_every 5"; do
   echo "${fault#* }" >"/sys/module/wire_nic/parameters/${fault% *}"
   endpoints "$fault"
   echo 0 >"/sys/module/wire_nic/parameters/${fault% *}"

@@ -28,19 +28,21 @@
 #define MOST_WAITING 512
 
 /* Faults, of packets with TCP payload; 0 is none. */
-static uint linear_bytes, whole_every, lose_every;
+static uint linear_bytes, whole_every, lose_every, reorder_every;
 module_param(linear_bytes, uint, 0644);
 MODULE_PARM_DESC(linear_bytes, "so many bytes of payload stay with the headers");
 module_param(whole_every, uint, 0644);
 MODULE_PARM_DESC(whole_every, "each packet of this number is not split");
 module_param(lose_every, uint, 0644);
 MODULE_PARM_DESC(lose_every, "each packet of this number is lost");
+module_param(reorder_every, uint, 0644);
+MODULE_PARM_DESC(reorder_every, "each packet of this number, 2 or more, comes after the next one");
 
 struct queue {
   struct napi_struct napi;
   struct sk_buff_head wire; /* sent by the other end, and still its packets */
   struct page_pool* pool;
-  u64 payloads;
+  u64 payloads, taken;
 };
 
 struct end {
@@ -140,13 +142,24 @@ lost:
   return NULL;
 }
 
+/* The next packet off the wire. */
+static struct sk_buff* take(struct queue* queue) {
+  struct sk_buff *sent = skb_dequeue(&queue->wire), *next;
+
+  if (!sent || !reorder_every || tcp_headers(sent) == 0 || ++queue->taken % reorder_every != 0) return sent;
+  next = skb_dequeue(&queue->wire);
+  if (!next) return sent;
+  skb_queue_head(&queue->wire, sent);
+  return next;
+}
+
 static int poll(struct napi_struct* napi, int budget) {
   struct queue* queue = container_of(napi, struct queue, napi);
   struct end* end = netdev_priv(napi->dev);
   int done;
 
   for (done = 0; done < budget; done++) {
-    struct sk_buff *sent = skb_dequeue(&queue->wire), *skb;
+    struct sk_buff *sent = take(queue), *skb;
 
     if (!sent) break;
     skb = land(end, queue, sent);
