@@ -4,6 +4,7 @@
 //   devmem_transfer send INTERFACE ADDRESS PORT MIB
 //   devmem_transfer rule INTERFACE QUEUE ADDRESS PORT       as an administrator adds one, for IPv4
 //   devmem_transfer remove INTERFACE LOCATION
+//   devmem_transfer channels INTERFACE COUNT                as `ethtool -L INTERFACE combined COUNT`
 //   devmem_transfer rules INTERFACE                         prints rules, RSS table, and how many queues are bound
 //
 // The dma-bufs are host memory (/dev/udmabuf), so every byte can be compared with the pattern. Prints what has come how; exit
@@ -185,11 +186,22 @@ Status print_rules(const FlowTable& table) {
   return Status::ok();
 }
 
+Status set_channels(const std::string& interface, uint32_t count) {
+  ethtool_channels channels{};
+  channels.cmd = ETHTOOL_GCHANNELS;
+  if (EthtoolCalls::real().ethtool(interface, &channels) != 0) return system_error("ask for the channels", errno);
+  channels.cmd = ETHTOOL_SCHANNELS;
+  channels.combined_count = count;
+  if (EthtoolCalls::real().ethtool(interface, &channels) != 0) return system_error("set the channels", errno);
+  return Status::ok();
+}
+
 Status run(std::span<char*> words) {
   const std::string command = words[0];
   const FlowTable table(EthtoolCalls::real(), words[1]);
   if (command == "rules") return print_rules(table);
   if (command == "remove") return table.remove(static_cast<uint32_t>(std::atoi(words[2])));
+  if (command == "channels") return set_channels(words[1], static_cast<uint32_t>(std::atoi(words[2])));
   if (command == "rule") {
     TCPX_ASSIGN_OR_RETURN(const SocketAddress target, address_of(words[3], words[4]));
     return add_rule(table, static_cast<uint32_t>(std::atoi(words[2])), target);
@@ -206,12 +218,13 @@ Status run(std::span<char*> words) {
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (!(argc == 7 && command == "receive") && !(argc == 6 && (command == "send" || command == "rule")) &&
-      !(argc == 4 && command == "remove") && !(argc == 3 && command == "rules")) {
+      !(argc == 4 && (command == "remove" || command == "channels")) && !(argc == 3 && command == "rules")) {
     std::fprintf(stderr,
                  "usage: devmem_transfer receive INTERFACE QUEUE ADDRESS PORT MIB\n"
                  "       devmem_transfer send INTERFACE ADDRESS PORT MIB\n"
                  "       devmem_transfer rule INTERFACE QUEUE ADDRESS PORT\n"
                  "       devmem_transfer remove INTERFACE LOCATION\n"
+                 "       devmem_transfer channels INTERFACE COUNT\n"
                  "       devmem_transfer rules INTERFACE\n");
     return 2;
   }

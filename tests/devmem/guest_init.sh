@@ -12,20 +12,23 @@ failure() { echo "FAILED: $*" && failed=1; }
 # far COMMAND...: on the other host, which is a network namespace.
 far() { nsenter -t "$other" -n "$@"; }
 
-insmod /wire_nic.ko || failure "the module cannot be loaded"
 unshare -n sleep 1000 &
 other=$!
 until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.1; done
-ip link set wire1 netns $other
 ip link set lo up
-for conf in /proc/sys/net/ipv6/conf/default/accept_dad /proc/sys/net/ipv6/conf/wire0/accept_dad; do echo 0 >$conf; done
-ip link set wire0 mtu 9000 up
-ip addr add fd09::1/64 dev wire0
-ip addr add 10.9.0.1/24 dev wire0
-far sh -c 'echo 0 >/proc/sys/net/ipv6/conf/wire1/accept_dad'
-far ip link set wire1 mtu 9000 up
-far ip addr add fd09::2/64 dev wire1
-far ip addr add 10.9.0.2/24 dev wire1
+plug_in() {
+  insmod /wire_nic.ko || failure "the module cannot be loaded"
+  ip link set wire1 netns $other
+  for conf in /proc/sys/net/ipv6/conf/default/accept_dad /proc/sys/net/ipv6/conf/wire0/accept_dad; do echo 0 >$conf; done
+  ip link set wire0 mtu 9000 up
+  ip addr add fd09::1/64 dev wire0
+  ip addr add 10.9.0.1/24 dev wire0
+  far sh -c 'echo 0 >/proc/sys/net/ipv6/conf/wire1/accept_dad'
+  far ip link set wire1 mtu 9000 up
+  far ip addr add fd09::2/64 dev wire1
+  far ip addr add 10.9.0.2/24 dev wire1
+}
+plug_in
 echo "up after $(cut -d' ' -f1 /proc/uptime) s with Linux $(uname -r)"
 
 address=10.9.0.1
@@ -140,6 +143,68 @@ UCCL_TCPX_SOFT_POOL_BYTES=1048576 endpoints "a pool of 256 pages, and 1024 of th
 flap=$!
 endpoints "the link goes down and comes back"
 wait $flap
+
+# A queue and an interface that are taken away under load.
+# loaded [WORD...]: a server and a client that transfers for long, by device memory.
+loaded() {
+  env "$@" /tcpx_perf server 0 --layer endpoint >/served 2>&1 &
+  server=$!
+  nsenter -t "$other" -n env "$@" /tcpx_perf client $address 0 --layer endpoint -b 1M --duration 8 >/asked 2>&1 &
+  client=$!
+  for _ in $(seq 300); do
+    grep -q "connection 1" /served && return
+    sleep 0.1
+  done
+  failure "no load"
+}
+# ended WHAT: within 60 s both sides have; `server_code` and `client_code` tell how.
+ended() {
+  for _ in $(seq 600); do
+    kill -0 $server 2>/dev/null || kill -0 $client 2>/dev/null || break
+    sleep 0.1
+  done
+  for side in $server $client; do kill -9 $side 2>/dev/null && failure "$1: a side stays"; done
+  wait $server
+  server_code=$?
+  wait $client
+  client_code=$?
+}
+echo "== a bound queue cannot be taken away"
+loaded
+answer=$(/devmem_transfer channels wire0 1) && failure "it can"
+echo "$answer"
+echo "$answer" | grep -q "errno" || failure "no word of the kernel's"
+ended "a bound queue"
+[ $server_code$client_code = 00 ] && grep -q PASSED /served || failure "a bound queue: the transfer $(tail -3 /served /asked)"
+grep -q "came [1-9][0-9]* bytes into device memory by wire0" /served || failure "a bound queue: not into device memory"
+steered "0 rules:"
+/devmem_transfer channels wire0 1 || failure "one channel"
+UCCL_TCPX_LOG_LEVEL=warning endpoints "without a queue to spare"
+grep -q "PASSED" /served || failure "without a queue: no verdict"
+[ "$(grep -c "no receive queue to spare, of 1: ethtool -L wire0 combined 2" /served)" = 1 ] || failure "without a queue: no line or several: $(cat /served)"
+/devmem_transfer channels wire0 2 || failure "two channels"
+steered "0 rules:"
+endpoints "the queue is there again"
+grep -q "came [1-9][0-9]* bytes into device memory by wire0" /served || failure "a queue again: not into device memory"
+
+echo "== the interface is taken away"
+loaded UCCL_TCPX_OP_TIMEOUT_MS=10000 UCCL_TCPX_TIMEOUT_MS=10000
+sleep 1
+ip link del wire0 || failure "it cannot be"
+ended "no interface"
+[ $server_code != 0 ] && [ $client_code != 0 ] || failure "no interface: exit codes $server_code, $client_code"
+grep -h "TCPX_E_" /served /asked | sed "s/FAILED/ended/"
+for side in /served /asked; do
+  grep -q "TCPX_E_" $side || failure "no interface: no error in $side: $(cat $side)"
+  grep -q "MISMATCH" $side && failure "no interface: wrong bytes: $(cat $side)"
+done
+left_files() { ls /run/tcpx-devmem | grep steering | grep -v 'lock$'; }
+[ "$(left_files)" = "" ] || failure "no interface: records stay: $(left_files)"
+rmmod wire_nic || failure "no interface: the module stays"
+plug_in
+steered "0 rules:"
+endpoints "the interface is there again"
+grep -q "came [1-9][0-9]* bytes into device memory by wire0" /served || failure "an interface again: not into device memory"
 
 # Either side is killed, now and then.
 kills=$(sed -n 's/.*kills=\([0-9]*\).*/\1/p' /proc/cmdline)

@@ -46,14 +46,17 @@ static bool matches(const struct ethtool_rx_flow_spec* flow, const struct sk_buf
   return !((v6->pdst ^ port) & mask6->pdst);
 }
 
-/* The queue by which a packet of TCP is received. */
-static unsigned int steer(const struct steering* steering, const struct sk_buff* skb) {
+/* The queue by which a packet of TCP is received: the first, for one that is not there any longer. */
+static unsigned int steer(const struct steering* steering, const struct sk_buff* skb, unsigned int queues) {
+  unsigned int queue = READ_ONCE(steering->table[ntohs(tcp_hdr(skb)->source) % TABLE]);
   int i;
 
   for (i = 0; i < RULES; i++)
-    if (smp_load_acquire(&steering->rule[i].used) && matches(&steering->rule[i].flow, skb))
-      return steering->rule[i].flow.ring_cookie;
-  return READ_ONCE(steering->table[ntohs(tcp_hdr(skb)->source) % TABLE]);
+    if (smp_load_acquire(&steering->rule[i].used) && matches(&steering->rule[i].flow, skb)) {
+      queue = steering->rule[i].flow.ring_cookie;
+      break;
+    }
+  return queue < queues ? queue : 0;
 }
 
 static int get_rules(struct net_device* dev, struct ethtool_rxnfc* command, u32* locations) {
@@ -105,7 +108,25 @@ static int set_rule(struct net_device* dev, struct ethtool_rxnfc* command) {
 }
 
 static u32 queue_count(struct net_device* dev) {
-  return QUEUES;
+  return dev->real_num_rx_queues;
+}
+
+static void get_channels(struct net_device* dev, struct ethtool_channels* channels) {
+  channels->max_combined = QUEUES;
+  channels->combined_count = dev->real_num_rx_queues;
+}
+
+/*
+ * The kernel has refused already when memory is bound to a queue that is to go. Transmit queues stay: it does not hold the lock that
+ * takes here.
+ */
+static int set_channels(struct net_device* dev, struct ethtool_channels* channels) {
+  struct steering* steering = netdev_priv(dev);
+  int i;
+
+  if (!netif_is_rxfh_configured(dev))
+    for (i = 0; i < TABLE; i++) WRITE_ONCE(steering->table[i], ethtool_rxfh_indir_default(i, channels->combined_count));
+  return netif_set_real_num_rx_queues(dev, channels->combined_count);
 }
 
 static u32 table_size(struct net_device* dev) {
@@ -125,6 +146,8 @@ static int set_table(struct net_device* dev, struct ethtool_rxfh_param* table, s
 }
 
 static const struct ethtool_ops ethtool_ops = {
+    .get_channels = get_channels,
+    .set_channels = set_channels,
     .get_rxnfc = get_rules,
     .set_rxnfc = set_rule,
     .get_rx_ring_count = queue_count,

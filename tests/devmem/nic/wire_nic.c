@@ -20,6 +20,7 @@
 #include <net/netdev_queues.h>
 #include <net/netdev_rx_queue.h>
 #include <net/page_pool/helpers.h>
+#include <net/rtnetlink.h>
 
 #define QUEUES 2
 #include "steering.h"
@@ -93,7 +94,7 @@ static void dma(void* to, const struct sk_buff* skb, unsigned int from, unsigned
 
 static netdev_tx_t transmit(struct sk_buff* skb, struct net_device* dev) {
   struct end* to = ((struct end*)netdev_priv(dev))->other;
-  struct queue* queue = &to->queue[tcp_headers(skb) != 0 ? steer(&to->steering, skb) : 0];
+  struct queue* queue = &to->queue[tcp_headers(skb) != 0 ? steer(&to->steering, skb, to->dev->real_num_rx_queues) : 0];
 
   if (!netif_running(to->dev) || skb_queue_len(&queue->wire) >= MOST_WAITING) {
     dev_kfree_skb_any(skb);
@@ -278,6 +279,15 @@ static const struct net_device_ops device_ops = {
     .ndo_start_xmit = transmit,
 };
 
+/* `ip link del`: an end is taken away while it is used, and comes back with the module. */
+static void delete_end(struct net_device* dev, struct list_head* list) {
+  unregister_netdevice_queue(dev, list);
+}
+
+static struct rtnl_link_ops link_ops = {
+    .kind = "wire", .dellink = delete_end, .netns_refund = true, /* else it would end with the other host */
+};
+
 static void remove_ends(void) {
   int i, q;
 
@@ -312,6 +322,7 @@ static int __init wire_nic_init(void) {
     dev->netdev_ops = &device_ops;
     dev->ethtool_ops = &ethtool_ops;
     dev->queue_mgmt_ops = &queue_ops;
+    dev->rtnl_link_ops = &link_ops;
     dev->netmem_tx = NETMEM_TX_DMA; /* it may send from dma-bufs */
     dev->cfg->hds_config = ETHTOOL_TCP_DATA_SPLIT_ENABLED;
     dev->hw_features = dev->features =
