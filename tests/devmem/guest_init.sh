@@ -207,7 +207,7 @@ endpoints "the interface is there again"
 grep -q "came [1-9][0-9]* bytes into device memory by wire0" /served || failure "an interface again: not into device memory"
 
 # Either side is killed, now and then.
-kills=$(sed -n 's/.*kills=\([0-9]*\).*/\1/p' /proc/cmdline)
+kills=$(sed -n 's/.* kills=\([0-9]*\).*/\1/p' /proc/cmdline)
 for i in $(seq "${kills:-6}"); do
   /tcpx_perf server 0 --layer endpoint >/served 2>&1 &
   server=$!
@@ -304,6 +304,51 @@ wait $server $client
 unprivileged "by tcpx_devmemd, after one that was killed"
 cat /daemon.near
 grep -q "user 1000 gives back queue 1 of wire0" /daemon.near || failure "the daemon does not say what ends"
+
+# The daemon is killed, now and then, while clients connect, transfer and close.
+daemon_kills=$(sed -n 's/.* daemon_kills=\([0-9]*\).*/\1/p' /proc/cmdline)
+open_files() { ls /proc/$daemon/fd | wc -l; }
+# clients: pairs of them, until there is a file /stop; how they ended is in /ended, a line each. A connection whose queue is taken
+# away may end, but not with wrong bytes, and not in silence.
+clients() {
+  while [ ! -e /stop ]; do
+    (as_app near "/tcpx_perf server 0 --layer endpoint") >/loop.served 2>&1 &
+    server=$!
+    (as_app far "/tcpx_perf client $address 0 --layer endpoint -b 64K -e 256K -f 4 -n 2 -w 1") >/loop.asked 2>&1
+    asked=$?
+    wait $server
+    served=$?
+    echo "$asked $served $(grep -c "PASSED" /loop.served) $(grep -c "into device memory by wire0" /loop.served)" >>/ended
+    if [ $asked$served = 00 ] && grep -q PASSED /loop.served; then continue; fi
+    grep -h "TCPX_E_" /loop.served /loop.asked | tail -1 >>/errors
+    if grep -h "MISMATCH" /loop.served /loop.asked >>/wrong || ! grep -q "TCPX_E_" /loop.served /loop.asked; then
+      cat /loop.served /loop.asked >>/wrong
+    fi
+  done
+}
+files=$(open_files)
+: >/ended >/errors >/wrong
+clients &
+loop=$!
+for i in $(seq "${daemon_kills:-6}"); do
+  # Now and then while one certainly moves bytes, else wherever it is.
+  if [ $((i % 3)) = 1 ]; then eventually "a rule, before kill $i of the daemon" led; fi
+  usleep $((i * 7919 % 500000))
+  kill -9 $daemon
+  wait $daemon
+  start_daemon near
+done
+touch /stop
+wait $loop
+echo "== ${daemon_kills:-6} kills of the daemon: $(wc -l </ended) pairs of clients, of which $(grep -c "^0 0 1" /ended) passed, $(grep -c "^0 0 1 [1-9]" /ended) by device memory, and $(wc -l </errors) ended with an error; files open: $files before, $(open_files) after"
+sort /errors | uniq -c | sort -rn | head -5
+[ -s /wrong ] && failure "while the daemon is killed: $(head -20 /wrong)"
+grep -q "^0 0 1 [1-9]" /ended || failure "while the daemon is killed, nothing came into device memory"
+unprivileged "by tcpx_devmemd, after its kills"
+eventually "undone after the daemon's kills" undone
+[ "$(left_files)" = "" ] || failure "records stay: $(left_files)"
+[ "$(open_files)" -le "$files" ] || failure "descriptors stay: $(ls -l /proc/$daemon/fd)"
+
 kill $daemon
 wait $daemon || failure "a daemon ends badly"
 [ -e /run/tcpx-devmem/near ] && failure "a daemon leaves its socket"
