@@ -113,8 +113,9 @@ class NicSources final : public DeviceSources {
 }  // namespace
 
 Result<std::shared_ptr<const DevicePool>> DeviceNetwork::pool(int gpu, const std::string& interface) {
+  TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
   const MutexLock lock(mutex_);
-  const Place place{gpu, interface};
+  const Place place{gpu, index};
   const auto known = pools_.find(place);
   const auto pool = known != pools_.end() ? known->second.lock() : nullptr;
   if (pool != nullptr && pool->binding->is_there()) return pool;
@@ -156,7 +157,7 @@ Result<std::shared_ptr<const DevicePool>> DeviceNetwork::make_pool(int gpu, cons
 Result<std::shared_ptr<DeviceSources>> DeviceNetwork::sources(int gpu, const std::string& interface) {
   TCPX_ASSIGN_OR_RETURN(const uint32_t index, devmem::interface_index(interface));
   const MutexLock lock(mutex_);
-  auto& known = sources_[{gpu, interface}];
+  auto& known = sources_[{gpu, index}];
   if (auto sources = known.lock()) return sources;
   std::shared_ptr<DeviceSources> made = std::make_shared<NicSources>(memory_, gpu, index);
   known = made;

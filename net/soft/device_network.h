@@ -38,7 +38,7 @@ class DeviceNetwork {
   static constexpr uint64_t kNicShare = 4;
 
  private:
-  using Place = std::pair<int, std::string>;
+  using Place = std::pair<int, uint32_t>;  // GPU and interface, whose number changes when it is taken away and made again
   /// Binds `front` bytes of new memory to a spare queue; `behind` more follow for messages.
   Result<std::shared_ptr<const DevicePool>> make_pool(int gpu, const std::string& interface, uint64_t front, uint64_t behind)
       TCPX_REQUIRES(mutex_);

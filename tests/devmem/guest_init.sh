@@ -123,13 +123,13 @@ for layer in plugin pipeline endpoint; do
 done
 steered "0 rules:"
 
-# endpoints NAME [WORD...]: bytes move with these words.
+# endpoints NAME [WORD...]: bytes move with these words. memory: of both ends, device memory unless set.
 endpoints() {
   echo "== endpoints: $1"
   shift
-  /tcpx_perf server 0 --layer endpoint >/served 2>&1 &
+  /tcpx_perf server 0 --layer endpoint $memory >/served 2>&1 &
   server=$!
-  far env "$@" /tcpx_perf client $address 0 --layer endpoint -b 4M -n 8 -w 1 >/asked 2>&1 || { failure "the client" && tail -5 /asked; }
+  far env "$@" /tcpx_perf client $address 0 --layer endpoint $memory -b 4M -n 8 -w 1 >/asked 2>&1 || { failure "the client" && tail -5 /asked; }
   wait $server || { failure "the server" && tail -5 /served; }
   grep -h "PASSED\|device memory by" /served /asked
 }
@@ -138,6 +138,15 @@ for fault in "linear_bytes 100" "whole_every 7" "lose_every 50" "reorder_every 5
   endpoints "$fault"
   echo 0 >"/sys/module/wire_nic/parameters/${fault% *}"
 done
+echo 1 >/sys/module/wire_nic/parameters/whole_every
+endpoints "all packets in host memory"
+echo 0 >/sys/module/wire_nic/parameters/whole_every
+for side in /served /asked; do grep -q "host memory.*proof page" $side || failure "all in host memory: $side does not say why"; done
+grep -q "device memory by" /served && failure "all in host memory: the NIC is used all the same"
+memory="--memory host" endpoints "host memory beside it"
+grep -q "by wire0: into device memory" /served || failure "host memory: the NIC is not there"
+grep -q "came 0 bytes into device memory by wire0, in 0 fragments" /served || failure "host memory goes through the NIC's"
+grep -q "PASSED" /served || failure "host memory: no verdict"
 UCCL_TCPX_SOFT_POOL_BYTES=1048576 endpoints "a pool of 256 pages, and 1024 of the NIC"
 (sleep 2 && ip link set wire0 down && sleep 0.3 && ip link set wire0 up) &
 flap=$!
@@ -318,7 +327,7 @@ clients() {
     asked=$?
     wait $server
     served=$?
-    echo "$asked $served $(grep -c "PASSED" /loop.served) $(grep -c "into device memory by wire0" /loop.served)" >>/ended
+    echo "$asked $served $(grep -c "PASSED" /loop.served) $(grep -c "came [1-9][0-9]* bytes into device memory by wire0" /loop.served)" >>/ended
     if [ $asked$served = 00 ] && grep -q PASSED /loop.served; then continue; fi
     grep -h "TCPX_E_" /loop.served /loop.asked | tail -1 >>/errors
     if grep -h "MISMATCH" /loop.served /loop.asked >>/wrong || ! grep -q "TCPX_E_" /loop.served /loop.asked; then
@@ -338,12 +347,13 @@ for i in $(seq "${daemon_kills:-6}"); do
   wait $daemon
   start_daemon near
 done
+by_device() { grep -q "^0 0 1 [1-9]" /ended; }
+eventually "a pair by device memory, among the kills of the daemon" by_device
 touch /stop
 wait $loop
 echo "== ${daemon_kills:-6} kills of the daemon: $(wc -l </ended) pairs of clients, of which $(grep -c "^0 0 1" /ended) passed, $(grep -c "^0 0 1 [1-9]" /ended) by device memory, and $(wc -l </errors) ended with an error; files open: $files before, $(open_files) after"
 sort /errors | uniq -c | sort -rn | head -5
 [ -s /wrong ] && failure "while the daemon is killed: $(head -20 /wrong)"
-grep -q "^0 0 1 [1-9]" /ended || failure "while the daemon is killed, nothing came into device memory"
 unprivileged "by tcpx_devmemd, after its kills"
 eventually "undone after the daemon's kills" undone
 [ "$(left_files)" = "" ] || failure "records stay: $(left_files)"

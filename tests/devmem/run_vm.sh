@@ -18,8 +18,8 @@ kernel=$(<"$root/kernel")
 work=$(mktemp -d "$root/run.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# inside COMMAND...: in the machine's system, whose mounts end with it. Devices one by one: who builds kernel modules as root removes
-# now and then a /dev/null, but no mounted one.
+# inside COMMAND...: in the machine's system, whose mounts end with it. It sees those devices alone that a build needs, and cannot remove
+# them from this machine.
 inside() {
   unshare --mount bash -c '
     mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev" || exit
