@@ -148,12 +148,8 @@ grep -q "by wire0: into device memory" /served || failure "host memory: the NIC 
 grep -q "came 0 bytes into device memory by wire0, in 0 fragments" /served || failure "host memory goes through the NIC's"
 grep -q "PASSED" /served || failure "host memory: no verdict"
 UCCL_TCPX_SOFT_POOL_BYTES=1048576 endpoints "a pool of 256 pages, and 1024 of the NIC"
-(sleep 2 && ip link set wire0 down && sleep 0.3 && ip link set wire0 up) &
-flap=$!
-endpoints "the link goes down and comes back"
-wait $flap
 
-# A queue and an interface that are taken away under load.
+# A link, a queue and an interface that are taken away under load.
 # loaded [WORD...]: a server and a client that transfers for long, by device memory.
 loaded() {
   env "$@" /tcpx_perf server 0 --layer endpoint >/served 2>&1 &
@@ -178,6 +174,13 @@ ended() {
   wait $client
   client_code=$?
 }
+echo "== the link goes down and comes back"
+loaded
+sleep 1
+ip link set wire0 down && sleep 0.3 && ip link set wire0 up
+ended "a link that goes down"
+[ $server_code$client_code = 00 ] && grep -q PASSED /served || failure "a link that goes down: the transfer $(tail -3 /served /asked)"
+grep -h "came [1-9].*device memory by" /served
 echo "== a bound queue cannot be taken away"
 loaded
 answer=$(/devmem_transfer channels wire0 1) && failure "it can"

@@ -385,15 +385,15 @@ TEST(SoftEncryptedRecords, AreThoseThatAnotherProgramMakes) {
   std::array<std::byte, kHelloBytes> hello;
   ASSERT_OK(proofs.write({.connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4, .encrypts = true}, hello));
   EXPECT_EQ(to_hex_text(hello.data(), hello.size()),
-            "5458533107000100010203040506070803000000040000000000000000000000000000000000000000000000"
-            "c737ead23d1e20617d69360ff0498980b97494c3");
+            "5458533108000100010203040506070803000000040000000000000000000000000000000000000000000000"
+            "21bb7168bbee93d02a21d439a4faaeab87ad0708");
   std::array<std::byte, kHelloAnswerBytes> answer;
   ASSERT_OK(proofs.write({.connection = 0x0807060504030201, .accepted = true}, hello, answer));
   std::string content = "content";
   const iovec piece{content.data(), content.size()};
   std::array<std::byte, 7 + RecordCipher::kOverheadBytes> record;
   ASSERT_OK(must(proofs.cipher(RecordCipher::Work::kSeals, hello, answer))->seal({&piece, 1}, record.data()));
-  EXPECT_EQ(to_hex_text(record.data(), record.size()), "17030300185c1a0e7d8d14d1214a531bea09bda7e4cab598810eb6a31d");
+  EXPECT_EQ(to_hex_text(record.data(), record.size()), "1703030018f591b89730d44e6efbea72b4233fd24b3a42d19d4c78fbfe");
 }
 
 }  // namespace

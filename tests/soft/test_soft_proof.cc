@@ -363,13 +363,13 @@ TEST(SoftProofRecords, AreThoseThatAnotherProgramMakes) {
   HelloRecord hello;
   ASSERT_OK(proofs.write({.connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4}, hello));
   EXPECT_EQ(hex(hello),
-            "5458533107000000010203040506070803000000040000000000000000000000000000000000000000000000"
-            "145a1eecd6be368d55e1a26c048f43002623ab44");
+            "5458533108000000010203040506070803000000040000000000000000000000000000000000000000000000"
+            "6b490882f1afc98016d0bb1c9122ed7c5e748843");
   AnswerRecord answer;
   ASSERT_OK(proofs.write({.connection = 0x0807060504030201, .accepted = true}, hello, answer));
   EXPECT_EQ(hex(answer),
-            "54585332070001000102030405060708000000000000000000000000"
-            "741104a80d426a821a1bdefe6c83d1c1b2df1c06");
+            "54585332080001000102030405060708000000000000000000000000"
+            "0cef51adce271d9e38750725e643d738a9001c45");
 }
 
 // The library file has a state of its own, so its settings are read here and not with those of the linked table.
