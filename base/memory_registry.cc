@@ -144,11 +144,14 @@ Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType 
   entries_.try_emplace(id, *this,
                        Region{.id = id, .data = first, .bytes = bytes, .type = type, .access = access, .writable = writable});
   try {
+    if (type == MemoryType::kCuda) on_gpu_.insert(id);
     by_range_.emplace(key, id);
   } catch (const std::bad_alloc&) {
+    on_gpu_.erase(id);
     entries_.erase(id);
     throw;
   }
+  if (type == MemoryType::kCuda) newest_on_gpu_.store(id, std::memory_order_release);
   return id;
 }
 
@@ -267,33 +270,12 @@ Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const Slot
   return std::optional(HeldRange{RegionUse(*advert.entry), advert.data, advert.bytes});
 }
 
-bool MemoryRegistry::is_read_by(ConnId conn, const Entry& entry) {
-  if (entry.region.type != MemoryType::kCuda || entry.closing) return false;
-  for (const ConnId one : {conn, kAnyConnection}) {
-    for (auto slot = entry.slots.lower_bound({one, 0, 0, SlotAccess::kRead, SlotId{}});
-         slot != entry.slots.end() && std::get<ConnId>(slot->first) == one; ++slot) {
-      if (std::get<SlotAccess>(slot->first) != SlotAccess::kWrite) return true;
-    }
-  }
-  return false;
-}
-
-Result<RegionUse> MemoryRegistry::use_read_by(ConnId conn, MemoryId id) {
+RegionUse MemoryRegistry::use_on_gpu(MemoryId after) {
   MutexLock lock(mutex_);
-  erase_ended();
-  TCPX_ASSIGN_OR_RETURN(Entry* const entry, find(id));
-  if (!is_read_by(conn, *entry)) return no_advertisement("read memory");
-  return RegionUse(*entry);
-}
-
-std::vector<MemoryId> MemoryRegistry::read_by(ConnId conn) {
-  MutexLock lock(mutex_);
-  erase_ended();
-  std::vector<MemoryId> regions;
-  for (const auto& [id, entry] : entries_) {
-    if (is_read_by(conn, entry)) regions.push_back(id);
+  for (auto id = on_gpu_.upper_bound(after); id != on_gpu_.end(); ++id) {
+    if (const auto entry = find(*id); entry.is_ok()) return RegionUse(**entry);
   }
-  return regions;
+  return {};
 }
 
 Status MemoryRegistry::spend(std::span<const SlotId> slots) {
@@ -401,6 +383,7 @@ Result<MemoryRegistry::Entry*> MemoryRegistry::begin_removal(MemoryId id) {
 Region MemoryRegistry::erase(Entry& entry) {
   const Region region = entry.region;
   by_range_.erase({address_of(region.data), region.bytes, region.type, region.writable});
+  on_gpu_.erase(region.id);
   entries_.erase(region.id);
   return region;
 }

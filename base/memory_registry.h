@@ -206,10 +206,10 @@ class MemoryRegistry {
   /// @return nullopt: the application's GPU has not finished its work on the range yet. kNotFound: no such advertisement for this
   /// connection (any more); kInvalidArgument: the range may only be read, or only be written; kCuda: the error of the GPU's work
   Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes, bool* counted = nullptr);
-  /// Holds a region of GPU memory of which the peer of `conn` may read something. @return kNotFound: it may read none of it (any more)
-  Result<RegionUse> use_read_by(ConnId conn, MemoryId id);
-  /// Regions for which `use_read_by` would succeed.
-  std::vector<MemoryId> read_by(ConnId conn);
+  /// Holds the first region of GPU memory that was added after the region `after`. @return empty: there is none
+  RegionUse use_on_gpu(MemoryId after);
+  /// The region of GPU memory that was added last, even if it has been removed since. 0: none was
+  MemoryId newest_on_gpu() const { return newest_on_gpu_.load(std::memory_order_acquire); }
   /// Takes one use of each of these advertisements that were looked up, which an operation names; at the last use the advertisement ends.
   /// @return kNotFound: one has ended since, perhaps by another operation's use, and nothing is taken
   Status spend(std::span<const SlotId> slots);
@@ -246,7 +246,6 @@ class MemoryRegistry {
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
   Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);
   Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
-  static bool is_read_by(ConnId conn, const Entry& entry);
   static Entry::SlotKey key_of(const SlotId& slot, const Advert& advert);
   void erase(const SlotId& slot) TCPX_REQUIRES(mutex_);
   void drop(const SlotId& slot) TCPX_REQUIRES(mutex_);
@@ -258,9 +257,11 @@ class MemoryRegistry {
   CondVar changed_;  ///< signalled when nobody holds a region any more for which a `remove` waits, or when it was added again
   std::unordered_map<MemoryId, Entry> entries_ TCPX_GUARDED_BY(mutex_);
   std::map<RangeKey, MemoryId> by_range_ TCPX_GUARDED_BY(mutex_);
+  std::set<MemoryId> on_gpu_ TCPX_GUARDED_BY(mutex_);
   std::unordered_map<SlotId, Advert, SlotHash> adverts_ TCPX_GUARDED_BY(mutex_);
   std::set<std::pair<TimePoint, SlotId>> ends_ TCPX_GUARDED_BY(mutex_);  // slots that end at a time
   uint64_t last_id_ TCPX_GUARDED_BY(mutex_) = 0;
+  std::atomic<MemoryId> newest_on_gpu_{};
 };
 
 inline void RegionUse::hold() {

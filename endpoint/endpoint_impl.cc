@@ -189,7 +189,10 @@ Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes,
   if (*type == MemoryType::kHost || !memory.has_gpu()) {
     TCPX_ASSIGN_OR_RETURN(writable, is_writable(data, bytes));
   }
-  return registry_.add(data, bytes, *type, access, writable);
+  auto id = registry_.add(data, bytes, *type, access, writable);
+  // Links look for such memory by themselves, so this waits for no turn of theirs.
+  if (id.is_ok() && *id == registry_.newest_on_gpu()) engine_.tell();
+  return id;
 }
 
 Status Endpoint::Impl::deregister(MemoryId id, Deadline deadline) {
@@ -255,18 +258,8 @@ Result<RemoteSlot> Endpoint::Impl::advertise(std::optional<ConnId> conn, const L
   // Through Deadline, which knows that a long time is for ever.
   const SlotEnd end{.at = options.ends_after ? Deadline::after(*options.ends_after).at() : TimePoint::max(),
                     .uses = options.uses};
-  const ConnId reader = conn.value_or(kAnyConnection);
-  const bool was_read = registry_.use_read_by(reader, range.memory).is_ok();
-  auto slot = registry_.advertise(reader, range.memory, range.data, range.bytes, options.access, std::move(after),
-                                  options.after_stream.value_or(nullptr), end);
-  if (slot.is_ok() && !was_read && registry_.use_read_by(reader, range.memory).is_ok()) {
-    {
-      const ProgressEngine::Lock lock(engine_);
-      engine_.links().expect_reads(reader, range.memory);
-    }
-    engine_.wake();
-  }
-  return slot;
+  return registry_.advertise(conn.value_or(kAnyConnection), range.memory, range.data, range.bytes, options.access,
+                             std::move(after), options.after_stream.value_or(nullptr), end);
 }
 
 Status Endpoint::Impl::withdraw(const RemoteSlot& slot) {

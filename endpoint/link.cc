@@ -18,6 +18,8 @@ constexpr size_t kManyBytes = 64 * 1024;
 constexpr Duration kFarewell = std::chrono::seconds(2);
 // How often the peer's host is checked for silence (wire/host_signs.h).
 constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
+// Regions that are looked at in one turn of `share_early`: an application may have a hundred thousand.
+constexpr int kEarlyPerTurn = 64;
 
 }  // namespace
 
@@ -27,9 +29,8 @@ Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string pat
       proved_(std::move(parts.proved)),
       path_(std::move(path)),
       context_(shared, id, std::move(parts)),
-      next_alive_look_(context_.now + kLookAliveEvery) {
-  for (const MemoryId region : shared.memory.read_by(id)) expect_reads(region);
-}
+      shares_(context_.host != nullptr && !context_.host->same_process),
+      next_alive_look_(context_.now + kLookAliveEvery) {}
 
 Link::~Link() {
   try {
@@ -76,7 +77,7 @@ bool Link::progress(bool readable) {
   advanced |= peer_.progress();
   fail_if_broken();
   advanced |= progress_lanes();
-  if (!to_share_.empty() && context_.stage == LinkStage::kOpen) advanced |= share_early();
+  if (shares_early()) advanced |= share_early();
   advanced |= context_.deliver_kept();
   if (reads()) advanced |= context_.size_windows();
   if (context_.now >= local_.next_deadline()) end_late();
@@ -85,21 +86,30 @@ bool Link::progress(bool readable) {
   return advanced;
 }
 
-void Link::expect_reads(MemoryId region) {
-  if (context_.stage == LinkStage::kOpen && context_.host != nullptr && !context_.host->same_process) to_share_.push_back(region);
+// True while there is GPU memory that may be shared with a peer on the same host, which maps it, before an operation needs that.
+bool Link::shares_early() const {
+  return shares_ && context_.stage == LinkStage::kOpen && shared_up_to_ < context_.shared.memory.newest_on_gpu();
 }
 
-// One region after the other, and only while nothing moves, because the driver would serve this before what an operation waits for. A
-// region is held only here, so that nobody waits for this: of memory that goes while a thread asks the driver for it, the driver knows
-// nothing, and Link::forget drops what it has said.
+// What is registered may be written from, and what is advertised is registered. One region after the other, and only while no operation
+// moves bytes or waits until it can, because the driver would serve this before what the operation needs. A region is held only here, so
+// that nobody waits for this: of memory that goes while a thread asks the driver for it, the driver knows nothing, and Link::forget drops
+// what it has said.
 bool Link::share_early() {
   bool advanced = false;
-  for (; !to_share_.empty() && context_.lanes.idle(); to_share_.pop_front(), advanced = true) {
-    auto use = context_.shared.memory.use_read_by(context_.id, to_share_.front());
-    if (!use.is_ok()) continue;
-    const Region& region = use->region();
-    const HeldRange whole(std::move(*use), region.data, region.bytes);
+  for (int i = 0; i < kEarlyPerTurn && context_.lanes.idle() && !local_.waits() && !peer_.waits(); ++i, advanced = true) {
+    const MemoryId newest =
+        context_.shared.memory.newest_on_gpu();  // first: what is added meanwhile is looked for in the next turn
+    RegionUse use = context_.shared.memory.use_on_gpu(shared_up_to_);
+    if (!use) {
+      shared_up_to_ = newest;
+      return true;
+    }
+    const Region& region = use.region();
+    const MemoryId id = region.id;
+    const HeldRange whole(std::move(use), region.data, region.bytes);
     if (!context_.lanes.expect({&whole, 1})) break;
+    shared_up_to_ = id;
   }
   return advanced;
 }
@@ -119,8 +129,7 @@ void Link::fail_if_broken() {
 }
 
 bool Link::needs_turns() const {
-  return (!closed() && !context_.lanes.rests(context_.now)) || waits_outside_lanes() ||
-         (context_.stage == LinkStage::kOpen && !to_share_.empty());
+  return (!closed() && !context_.lanes.rests(context_.now)) || waits_outside_lanes() || shares_early();
 }
 
 bool Link::needs_polling() const {

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -87,9 +86,6 @@ class Link final : private ControlSink {
   /// Ok while the link takes operations; else why not.
   const Status& status() const { return context_.status; }
 
-  /// Shares GPU memory with a peer on the same host, which maps it, before the peer asks for it. Not all of it where that would be much,
-  /// and no more once nothing of the region is advertised to the peer for reading.
-  void expect_reads(MemoryId region);
   /// True when an operation of the peer uses the region.
   bool serves(MemoryId region) const;
   /// Lets the lanes forget a region that nobody uses any more. @return `peer_holds`
@@ -116,6 +112,7 @@ class Link final : private ControlSink {
   bool move(Lane& lane);
   Status located(const Job& job) const;
   bool send_notifications();
+  bool shares_early() const;
   bool share_early();
   bool flush();
   void end_late();
@@ -130,7 +127,8 @@ class Link final : private ControlSink {
   PeerOperations peer_{context_};
   bool peer_closing_ = false, said_bye_ = false;
   bool all_ended_ = false;  // in kFailed: `end_all` has completed
-  std::deque<MemoryId> to_share_;  // regions, in the order in which they were advertised
+  const bool shares_;       // the peer is another process of this host
+  MemoryId shared_up_to_{};  // GPU memory: what was registered later has not been shared early
   TimePoint close_until_, next_alive_look_, next_flush_;
 };
 

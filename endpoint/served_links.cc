@@ -270,12 +270,6 @@ std::vector<ServedLinks::Holder> ServedLinks::forget(MemoryId region) {
   return holders;
 }
 
-void ServedLinks::expect_reads(ConnId conn, MemoryId region) {
-  for (auto& [id, served] : links_) {
-    if (conn == kAnyConnection || conn == id) attend(*served.link, [&link = *served.link, region] { link.expect_reads(region); });
-  }
-}
-
 void ServedLinks::look_at(std::vector<Holder>& holders, MemoryId region) {
   std::erase_if(holders, [&](const Holder& one) {
     const Served* const served = find(one.conn, one.link);

@@ -76,8 +76,6 @@ class ServedLinks {
   };
   /// Gives back the region's registrations with plugins. Call before the application may free it. @return those who still map it
   std::vector<Holder> forget(MemoryId region);
-  /// As Link::expect_reads. @param conn a connection, or kAnyConnection
-  void expect_reads(ConnId conn, MemoryId region);
   /// Removes those whose peers have let go of it.
   void look_at(std::vector<Holder>& holders, MemoryId region);
 

@@ -88,8 +88,8 @@ class Lane {
 
   /// Sender: false while a thread prepares this end for these ranges. Offer them later, or they will not go this way.
   virtual bool is_ready(std::span<const HeldRange> /*ranges*/) { return true; }
-  /// Sender: prepares this end and the peer for ranges that the peer may ask for, as long as that takes little of either.
-  /// @return false: threads do that; call again
+  /// Sender: prepares this end and the peer for ranges that an operation may need, as long as that takes little of either, and behind
+  /// what operations wait for. @return false: threads do that; call again
   virtual bool expect(std::span<const HeldRange> /*ranges*/) { return true; }
   /// Sender: call before telling the peer of a transfer. @param words empty; gets what the receiver's lane needs to know
   /// @return false: these bytes cannot go this way

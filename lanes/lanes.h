@@ -42,7 +42,7 @@ class Lanes {
         const PullParts& on_host, ControlStream& stream, bool eager, const std::shared_ptr<const ByteSumKey>& sum_key);
 
   // Sender.
-  /// Prepares the ways on one host for ranges that the peer may read. @return false: threads do that; call again
+  /// Prepares the ways on one host for ranges that an operation may need. @return false: threads do that; call again
   bool expect(std::span<const HeldRange> ranges);
   /// False while a thread prepares this end for these ranges: offer them later. @param wanted packing over the network
   bool is_ready_to_offer(std::span<const HeldRange> ranges, Packing wanted);

@@ -284,7 +284,7 @@ class TCPX_CLASS_API Endpoint {
 
   /// Registers memory of the host or of any GPU, which must stay valid until `deregister`. The same range again returns the same
   /// id, reference-counted. The first memory of a GPU that is not the endpoint's makes it that one's peer, for good, or a copier
-  /// on it; like an allocation, that may wait for all of a GPU's work.
+  /// on it; like an allocation, that may wait for all of a GPU's work. Peers of the same host may map memory of a GPU from now on.
   /// Host memory that may only be read is a source alone: it is sent and written from, and others may read it. What it
   /// allows is looked up here, once, in 10 us, before Linux 6.11 up to 1 us for each mapping of the process; later changes
   /// (mprotect) are not seen.

@@ -45,7 +45,7 @@ class PulledLane final : public Lane {
         sums_(making.sum_key, making.parts, making.stream) {}
   bool is_ready(std::span<const HeldRange> ranges) override { return sources_.are_ready(ranges); }
   bool expect(std::span<const HeldRange> ranges) override {
-    return !status_.is_ok() || sources_.count() >= kMaxExpectedShares || sources_.are_ready(ranges);
+    return !status_.is_ok() || sources_.count() >= kMaxExpectedShares || sources_.are_ready(ranges, true);
   }
   bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) override;
   /// GPU memory: a frame costs a copy to the host and one from it, each as long as one copy from GPU to GPU.

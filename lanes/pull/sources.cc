@@ -18,14 +18,14 @@ uintptr_t end_of(const Region& region) {
 
 }  // namespace
 
-bool Sources::are_ready(std::span<const HeldRange> ranges) {
+bool Sources::are_ready(std::span<const HeldRange> ranges, bool early) {
   bool ready = true;
   for (size_t i = 0; i < ranges.size();) {
     const Region& region = ranges[i].region();
     uintptr_t end = 0;
     for (; i < ranges.size() && &ranges[i].region() == &region; ++i)
       end = std::max(end, reinterpret_cast<uintptr_t>(ranges[i].data) + ranges[i].bytes);
-    ready &= is_ready(region, end);
+    ready &= is_ready(region, end, early);
   }
   return ready;
 }
@@ -58,6 +58,7 @@ std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) const {
 void Sources::forget(MemoryId region) {
   const auto known = regions_.find(static_cast<uint64_t>(region));
   if (known == regions_.end()) return;
+  for (const auto& asks : known->second.early) (void)unmapper_.cancel(*asks);
   give_back(known->second, region);
   regions_.erase(known);
 }
@@ -72,10 +73,13 @@ Status Sources::on_unshared(const LaneFrame& frame) {
 }
 
 // @param end of the part of the region that is wanted
-bool Sources::is_ready(const Region& region, uintptr_t end) {
+bool Sources::is_ready(const Region& region, uintptr_t end, bool early) {
   Known& known = regions_[static_cast<uint64_t>(region.id)];
   while (!known.refused && known.end(region) < end) {
-    if (known.batch != nullptr && !known.batch->done.load(std::memory_order_acquire)) return false;
+    if (known.batch != nullptr && !known.batch->done.load(std::memory_order_acquire)) {
+      if (!early) hurry(known);
+      return false;
+    }
     Status status;
     if (known.batch != nullptr) {
       status = pass(region, known);
@@ -89,7 +93,7 @@ bool Sources::is_ready(const Region& region, uintptr_t end) {
       known.refused = true;
       log(LogLevel::kInfo, status.to_string(), ": a peer on the same host does not copy this memory by itself");
     } else if (!known.refused && known.end(region) < end) {
-      ask(region, known);
+      ask(region, known, early);
     }
   }
   return true;
@@ -116,19 +120,37 @@ Status Sources::look_at(const Region& region, Known& known) const {
 
 // Asks the driver, on threads, for shares of the allocations, or of the chunks of a mapping, that the peer does not know; of few at a
 // time.
-void Sources::ask(const Region& region, Known& known) {
+void Sources::ask(const Region& region, Known& known, bool early) {
   known.passed = 0;
+  known.early.clear();
+  if (early) known.early.reserve(Unmapper::kMappingThreads);
   known.batch = std::make_shared<Batch>(known.end(region), end_of(region));
   for (size_t i = 0; i < Unmapper::kMappingThreads; ++i) {
     known.batch->asking.fetch_add(1, std::memory_order_relaxed);
     try {
-      unmapper_.begin([batch = known.batch, &memory = memory_] { batch->ask(memory); });
+      auto ask = [batch = known.batch, &memory = memory_] {
+        batch->ask(memory);
+        return MemoryBuffer();
+      };
+      if (early) {
+        known.early.push_back(unmapper_.make(std::move(ask)));
+      } else {
+        unmapper_.begin(std::move(ask));
+      }
     } catch (const std::bad_alloc&) {  // those that have begun do it all
       known.batch->leave();
       break;
     }
   }
   known.batch->leave();
+}
+
+// An operation waits for the batch, which was asked for early.
+void Sources::hurry(Known& known) {
+  std::vector<const PendingBuffer*> wanted;
+  for (const auto& asks : known.early) wanted.push_back(asks.get());
+  unmapper_.hurry(std::move(wanted));
+  known.early.clear();
 }
 
 void Sources::Batch::ask(MemoryOps& memory) {

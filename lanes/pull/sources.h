@@ -62,7 +62,8 @@ class Sources {
       : peer_(peer), memory_(memory), unmapper_(unmapper), stream_(stream) {}
 
   /// False while threads ask for shares of these ranges, and of what lies before them in their regions.
-  bool are_ready(std::span<const HeldRange> ranges);
+  /// @param early no operation waits for them
+  bool are_ready(std::span<const HeldRange> ranges, bool early = false);
   /// The sources of these bytes, in the order of the ranges. Call when they are ready.
   /// @return empty: the peer cannot read all of it, or not yet
   std::vector<WireSource> of(std::span<const HeldRange> ranges) const;
@@ -110,8 +111,10 @@ class Sources {
   struct Known {
     std::vector<Stretch> stretches;  // ascending, without gaps
     std::shared_ptr<Batch> batch;    // of the part behind them
-    size_t passed = 0;               // of the batch
-    bool refused = false;            // the peer cannot read all of the region
+    // Who asks for it, behind what operations wait for; their buffers are empty. None once an operation waits for it.
+    std::vector<std::shared_ptr<PendingBuffer>> early;
+    size_t passed = 0;     // of the batch
+    bool refused = false;  // the peer cannot read all of the region
     uintptr_t end(const Region& region) const {
       return stretches.empty() ? reinterpret_cast<uintptr_t>(region.data) : stretches.back().end;
     }
@@ -128,9 +131,10 @@ class Sources {
     size_t operator()(const ShareKey& key) const { return key.base / 4096 * 31 + key.identity; }
   };
 
-  bool is_ready(const Region& region, uintptr_t end);
+  bool is_ready(const Region& region, uintptr_t end, bool early);
   Status look_at(const Region& region, Known& known) const;
-  void ask(const Region& region, Known& known);
+  void ask(const Region& region, Known& known, bool early);
+  void hurry(Known& known);
   Status pass(const Region& region, Known& known);
   Result<Stretch> share(const Batch::Share& share);
   void give_back(const Known& known, MemoryId region);

@@ -242,6 +242,31 @@ TEST_F(MemoryRegistryTest, TriesWithoutWaiting) {
   EXPECT_EQ(registry_.regions(), 0u);
 }
 
+TEST_F(MemoryRegistryTest, GpuMemoryIsFoundInTheOrderInWhichItWasAdded) {
+  EXPECT_EQ(registry_.newest_on_gpu(), MemoryId{});
+  add(memory_.data());
+  EXPECT_EQ(registry_.newest_on_gpu(), MemoryId{}) << "host memory";
+  const MemoryId first = add(memory_.data() + 1, kBytes, MemoryType::kCuda),
+                 second = add(memory_.data() + 2, kBytes, MemoryType::kCuda),
+                 third = add(memory_.data() + 3, kBytes, MemoryType::kCuda);
+  EXPECT_EQ(add(memory_.data() + 1, kBytes, MemoryType::kCuda), first);
+  EXPECT_EQ(registry_.newest_on_gpu(), third);
+  const auto next = [this](MemoryId after) {
+    const RegionUse use = registry_.use_on_gpu(after);
+    return use ? use.region().id : MemoryId{};
+  };
+  EXPECT_EQ(next(MemoryId{}), first);
+  EXPECT_EQ(next(first), second);
+  EXPECT_EQ(next(third), MemoryId{});
+
+  const RegionUse held = registry_.use_on_gpu(first);
+  EXPECT_EQ(registry_.try_remove(second).status().code(), Code::kExhausted);
+  EXPECT_EQ(next(first), third) << "the second is being removed";
+  expect_removed(third);
+  EXPECT_EQ(next(first), MemoryId{});
+  EXPECT_EQ(registry_.newest_on_gpu(), third);
+}
+
 // Advertisements
 // ------------------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ class ChunkedOps : public HiddenMemoryOps {
  public:
   Result<MemoryShare> share(const void* address, UniqueFd& /*fd*/) override {
     if (wanting) return Status(Code::kExhausted, "share GPU memory", "the test has none now");
+    const void* none = nullptr;
+    first_asked.compare_exchange_strong(none, address);
     ++sharing;
     EXPECT_TRUE(wait_until([this] { return !sharing_held_; }));
     const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base);
@@ -57,11 +59,12 @@ class ChunkedOps : public HiddenMemoryOps {
   size_t told_chunks = 1;  // an extent reaches so many chunks far
   bool wanting = false;
   std::atomic<size_t> sharing = 0;  // shares that it was asked for
+  std::atomic<const void*> first_asked = nullptr;
   std::atomic<bool> refuses = false;
   std::atomic<uint64_t> refused_base = 0;
   std::atomic<uint64_t> last_begun = 0;  // the share that the driver was last asked to map
   std::atomic<size_t> begun = 0;         // shares that it was asked to map
-  std::atomic<int> mapped = 0;  // by an Unmapper's threads
+  std::atomic<int> mapped = 0;           // by an Unmapper's threads
 
  private:
   std::atomic<bool> sharing_held_ = false, mapping_held_ = false, unmapping_held_ = false;
@@ -100,6 +103,25 @@ class LinkShares : public NearLinkTest {
     host->same_process = false;
     renew(std::move(host));
   }
+  /// The same, where all of the driver's threads are held by mappings for the peer. @param behind mappings that wait for a thread
+  void renew_apart_busy(size_t behind = 0) {
+    gpu_.hold_mapping();
+    renew_apart();
+    for (size_t i = 1; i <= Unmapper::kMappingThreads + behind; ++i)
+      NearLinkTest::share(kShare + i, {.kind = ShareKind::kIpc, .base = kBase + i * kLong, .bytes = kLong});
+    step();
+    EXPECT_TRUE(wait_until([this] { return gpu_.begun == Unmapper::kMappingThreads; }));
+  }
+  /// All is shared early that is.
+  bool shared_early() {
+    return drive([this] { return !link_->needs_turns(); });
+  }
+  MemoryId add(Bytes& memory, size_t bytes) { return registry_.add(memory.data(), bytes, MemoryType::kCuda).value(); }
+  void write_from(MemoryId region) {
+    RegionUse use = registry_.use(region).value();
+    std::byte* const data = use.region().data;
+    (void)write(HeldRange(std::move(use), data, kLong));
+  }
   /// A write from two shares, of which the second is held by the driver.
   void offer_write_from_two(bool ring = true) {
     gpu_.hold_mapping_of(kSecond);
@@ -120,6 +142,7 @@ class LinkShares : public NearLinkTest {
   }
 
   ChunkedOps gpu_;
+  Bytes other_ = pattern(kPart, 4);
 };
 
 }  // namespace tcpx::testing
