@@ -5,10 +5,13 @@ both processes see all GPUs, and where each sees one, as Ray and vLLM start work
     PYTHONPATH=build/release/python python3 python/bench/one_host.py --only-first
     PYTHONPATH=build/release/python python3 python/bench/one_host.py --gigabytes 20 --json one_host.json
 
-From the first GPU to the last; without a GPU, from host memory to host memory. `first` is the first write to and from memory that nothing has
-touched before, mapping and registering included, `again` the same once more. `read` is the first read of other such memory, which was
-advertised before the connection was made, and `reread` the same once more. Both ends rest for a second before `first` and `read`.
-`--only-first` measures these four alone. The others are medians of one write at a time, begun when the one before it is done. All that arrives is compared. Exit code 1: wrong bytes, or an end that failed.
+From the first GPU to the last; without a GPU, from host memory to host memory. `first` is the first write of the connection, from
+memory that was registered after the connection was made and to memory that was advertised before, and `again` the same once more.
+`new` is a write from memory that nobody has registered, registering and mapping included. `read` is the first read of memory that
+was advertised before the connection was made, and `reread` the same once more. `first/again`, `new/again` and `read/reread` are
+ratios of these rates. Both ends rest for a second before `first`, `new` and `read`. `--only-first` measures these alone. The
+others are medians of one write at a time, begun when the one before it is done. All that arrives is compared. Exit code 1: wrong
+bytes, or an end that failed.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ _PATIENCE = 60.0
 _PAUSE = 1.0
 _SIZES = {"8 B": 8, "4 KiB": 4 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
 _RANGE, _RANGES = 32 << 10, 4096
+_RATIOS = {"first/again": ("first", "again"), "new/again": ("new", "again"), "read/reread": ("read", "reread")}
 _ALLOCATORS = {"default": "", "expandable": "expandable_segments:True"}
 _VISIBLE = ("all", "one each")
 
@@ -44,8 +48,10 @@ def ranges_of(memory: Any) -> list[Any]:
 
 
 def expected(nbytes: int, run: int, device: Any) -> Any:
-    """What the target holds after the whole write (run 1), and after the parts of it that are written then (run 2)."""
-    whole = pattern(nbytes, 1, device)
+    """What the target holds after the first whole write (run 1), and after the parts of it that are written then (run 2).
+
+    Run 4: after the whole write from new memory."""
+    whole = pattern(nbytes, 4 if run == 4 else 1, device)
     if run == 2:
         newer = pattern(nbytes, 2, device)
         for there, here in [(whole[: _SIZES["64 MiB"]], newer[: _SIZES["64 MiB"]]), *zip(ranges_of(whole), ranges_of(newer))]:
@@ -88,6 +94,7 @@ def write(pipe: Any, environment: dict[str, str], device: str, nbytes: int, seco
     with tcpx.Endpoint(gpu=int(device[5:] or 0)) as endpoint:
         conn, slot = endpoint.connect(metadata, timeout=_PATIENCE), tcpx.Slot.from_bytes(slot_bytes)
         source = pattern(nbytes, 1, device)
+        registration = endpoint.register(source)
         if device != "cpu":
             torch.cuda.synchronize()
         time.sleep(_PAUSE)
@@ -96,6 +103,16 @@ def write(pipe: Any, environment: dict[str, str], device: str, nbytes: int, seco
         pipe.send(1)
         if not pipe.recv():
             raise ValueError("wrong bytes in the whole write")
+        new = pattern(nbytes, 4, device)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        time.sleep(_PAUSE)
+        row["new"] = nbytes / timed(lambda: conn.write(new, slot)) / 1e9
+        pipe.send(4)
+        if not pipe.recv():
+            raise ValueError("wrong bytes in the whole write from new memory")
+        del new
+        conn.write(source, slot)
         other, into = tcpx.Slot.from_bytes(other_bytes), torch.zeros(nbytes, dtype=torch.uint8, device=device)
         if device != "cpu":
             torch.cuda.synchronize()
@@ -104,6 +121,7 @@ def write(pipe: Any, environment: dict[str, str], device: str, nbytes: int, seco
             row[name] = nbytes / timed(lambda: conn.read(into, other)) / 1e9
         if not torch.equal(into, pattern(nbytes, 3, device)):
             raise ValueError("wrong bytes in the whole read")
+        row |= {name: row[rate] / row[later] for name, (rate, later) in _RATIOS.items()}
         if only_first:
             pipe.send(row)
             return
@@ -125,6 +143,7 @@ def write(pipe: Any, environment: dict[str, str], device: str, nbytes: int, seco
         pipe.send(2)
         if not pipe.recv():
             raise ValueError("wrong bytes in the writes of parts")
+        registration.release()
     pipe.send(row)
 
 
@@ -153,7 +172,7 @@ def measure(
         pipes.append(here)
     server, writer = pipes
     writer.send(answer_of(server, 0))
-    for _ in range(1 if only_first else 2):
+    for _ in range(2 if only_first else 3):
         server.send(answer_of(writer, 20 * seconds))
         writer.send(answer_of(server, 0))
     row: dict[str, float] = answer_of(writer, 0)
@@ -174,15 +193,15 @@ def main() -> int:
 
     nbytes = max(int(arguments.gigabytes * 1e9) // (2 * _RANGE), 1024) * 2 * _RANGE
     devices = sorted({0, torch.cuda.device_count() - 1}) if torch.cuda.is_available() else []
-    names = ["first", "again", "read", "reread", *([] if arguments.only_first else [*_SIZES, "scattered"])]
-    units = {name: "us" if _SIZES.get(name, 1 << 30) <= 1 << 20 else "GB/s" for name in names}
-    print("  ".join(["allocator   GPUs seen", *(f"{name + ', ' + units[name]:>15}" for name in names)]))
+    names = ["first", "again", "new", "read", "reread", *_RATIOS, *([] if arguments.only_first else [*_SIZES, "scattered"])]
+    units = {name: "" if name in _RATIOS else "us" if _SIZES.get(name, 1 << 30) <= 1 << 20 else "GB/s" for name in names}
+    print("  ".join(["allocator   GPUs seen", *(f"{', '.join(filter(None, (name, units[name]))):>15}" for name in names)]))
     rows = []
     settings = list(itertools.product(_ALLOCATORS, _VISIBLE)) if devices else [("default", "all")]
     for allocator, visible in settings:
         row = measure(allocator, visible, devices, nbytes, arguments.seconds, arguments.only_first)
         rows.append({"allocator": allocator, "visible": visible, **row})
-        print("  ".join([f"{allocator:<12}{visible:<9}", *(f"{row[name]:>15.1f}" for name in names)]), flush=True)
+        print("  ".join([f"{allocator:<12}{visible:<9}", *(f"{row[name]:>15.{1 if units[name] else 2}f}" for name in names)]), flush=True)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump({"bytes": nbytes, "units": units, "rows": rows}, file, indent=1)

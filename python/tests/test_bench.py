@@ -59,7 +59,9 @@ def test_one_host(tmp_path):
     run = subprocess.run([sys.executable, BENCH / "one_host.py", *small], capture_output=True, text=True, timeout=200)
     assert run.returncode == 0, run.stderr
     rows = json.loads(report.read_text())["rows"]
-    assert {"first", "again", "8 B", "64 MiB", "scattered"} < rows[0].keys()
+    assert {"first", "again", "new", "8 B", "64 MiB", "scattered"} < rows[0].keys()
+    assert all(row["first/again"] == row["first"] / row["again"] for row in rows)
+    assert "first/again" in run.stdout
     assert len(rows) == (4 if torch.cuda.is_available() else 1)
 
 
