@@ -101,7 +101,7 @@ void CoreEndpoint::close() {
 
 std::shared_ptr<Endpoint> CoreEndpoint::use() const {
   auto endpoint = shared_->use();
-  if (endpoint == nullptr) raise(Status(Code::kCancelled, "use an endpoint", "it was closed"));
+  if (endpoint == nullptr) raise(shared_->why_not_in_use("use an endpoint"));
   return endpoint;
 }
 
@@ -161,7 +161,7 @@ uint64_t CoreEndpoint::set_up(std::function<Result<ConnId>(Endpoint&)> attempt) 
 std::optional<nb::tuple> CoreEndpoint::accept(double timeout) const {
   auto accepted = attempt_until(timeout, [&](Milliseconds slice) -> Result<Endpoint::Accepted> {
     const auto endpoint = shared_->use();
-    if (endpoint == nullptr) return Status(Code::kCancelled, "accept", "the endpoint was closed");
+    if (endpoint == nullptr) return shared_->why_not_in_use("accept");
     return endpoint->accept(slice);
   });
   if (!accepted.is_ok() && accepted.status().code() == Code::kTimeout) return std::nullopt;
@@ -196,9 +196,10 @@ void CoreEndpoint::add_region(uintptr_t data, size_t bytes) {
 }
 
 void CoreEndpoint::drop_region(uintptr_t data, size_t bytes, bool wait, std::optional<double> timeout) {
+  auto removed = regions_.remove(data, bytes);  // with the interpreter lock, so that no fork finds it locked
   const Status status = [&] {
     const Unlocked unlocked;
-    const auto region = regions_.remove(data, bytes);
+    const auto region = std::move(removed);
     const auto limit = timeout ? std::optional(milliseconds_of(*timeout)) : std::nullopt;
     return region != nullptr && wait ? region->end(limit) : Status::ok();
   }();
@@ -235,7 +236,7 @@ bool CoreEndpoint::is_advertised(const nb::bytes& slot) const {
 
 void CoreEndpoint::withdraw(const nb::bytes& slot) const {
   const auto endpoint = shared_->use();
-  if (endpoint == nullptr || !shared_->is_of_this_process()) return;
+  if (endpoint == nullptr) return;
   const Status status = endpoint->withdraw(slot_of(slot));
   if (status.code() != Code::kNotFound) check(status);
 }
@@ -377,7 +378,7 @@ nb::list CoreEndpoint::notifications(double timeout) const {
   if (messages.empty() && timeout != 0) {
     auto found = attempt_until(timeout, [&](Milliseconds slice) -> Result<std::vector<NotifyMsg>> {
       const auto endpoint = shared_->use();
-      if (endpoint == nullptr) return Status(Code::kCancelled, "wait for notifications", "the endpoint was closed");
+      if (endpoint == nullptr) return shared_->why_not_in_use("wait for notifications");
       auto some = endpoint->wait_notifs(slice);
       if (some.empty()) return Status(Code::kTimeout, "wait for notifications", "none");
       return some;

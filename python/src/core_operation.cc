@@ -17,10 +17,6 @@ milliseconds until(Clock::time_point end) {
   return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(end - Clock::now()));
 }
 
-Status closed() {
-  return Status(Code::kCancelled, "wait for an operation", "the endpoint was closed");
-}
-
 }  // namespace
 
 CoreOperation::~CoreOperation() {
@@ -36,11 +32,12 @@ CoreOperation::~CoreOperation() {
 bool CoreOperation::has_outcome() {
   if (has_ended_) return true;
   const auto endpoint = shared_->use();
-  const std::lock_guard lock(taking_);
+  std::unique_lock lock(taking_, std::defer_lock);
+  if (shared_->is_of_this_process()) lock.lock();
   if (status_) return true;
-  if (endpoint == nullptr || !shared_->is_of_this_process()) {
+  if (endpoint == nullptr) {
     // Before that something may still touch the memory.
-    if (shared_->is_gone(milliseconds(0))) status_ = closed();
+    if (shared_->is_gone(milliseconds(0))) status_ = shared_->why_not_in_use("wait for an operation");
     return status_.has_value();
   }
   OperationAnswer answer = endpoint->poll(id_);

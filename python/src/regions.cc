@@ -5,6 +5,7 @@
 namespace tcpx::python {
 
 Status BufferRegistration::end(std::optional<std::chrono::milliseconds> timeout) {
+  if (!shared_->is_of_this_process()) return Status::ok();  // nothing of it is registered here
   const std::lock_guard lock(mutex_);
   if (ended_) return Status::ok();
   const auto endpoint = shared_->use();

@@ -6,7 +6,14 @@ namespace tcpx::python {
 
 using std::chrono::milliseconds;
 
+Status SharedEndpoint::why_not_in_use(const char* operation) const {
+  if (is_of_this_process()) return Status(Code::kCancelled, operation, "the endpoint was closed");
+  return Status(Code::kUnsupported, operation,
+                "this process is a fork of the one that made the endpoint: start a program instead");
+}
+
 void SharedEndpoint::close() {
+  if (!is_of_this_process()) return;
   std::shared_ptr<Endpoint> last;
   {
     const std::lock_guard lock(mutex_);
@@ -15,7 +22,7 @@ void SharedEndpoint::close() {
   if (last == nullptr) return wait_until_gone();
   last->stop_waiting();
   // Calls of other threads use it for a slice at most.
-  while (is_of_this_process() && last.use_count() > 1) std::this_thread::sleep_for(milliseconds(1));
+  while (last.use_count() > 1) std::this_thread::sleep_for(milliseconds(1));
   last.reset();
   const std::lock_guard lock(mutex_);
   gone_ = true;
