@@ -180,7 +180,7 @@ Result<bool> Connector::prove(Socket& socket) {
 // Who refuses a hello says so, and what is no listener of ours closes soon.
 Status Connector::begin_again(Socket& socket, const Status& why) {
   const bool closed_late = Clock::steady().now() - socket.connected_at >= kLongSilence && socket.moved == 0;
-  if (why.code() != Code::kPeerGone || !closed_late) return why;
+  if (why.code() != Code::kPeerGone || !closed_late || is_device(socket)) return why;
   log(LogLevel::kInfo, "tcpx-soft: ", why.to_string(), ": that socket to ", peer(), " connects again");
   socket.fd.reset();
   race(socket);

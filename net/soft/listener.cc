@@ -303,6 +303,16 @@ Status SoftListener::answer(const Stranger& stranger, const HelloAnswer& answer,
 
 Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
+  std::array<std::byte, kHelloAnswerBytes> record;
+  bool is_unproven = std::find(unproven_.begin(), unproven_.end(), hello.connection) != unproven_.end();
+  if (const std::string wrong = what_is_unproven(hello, stranger.page, stranger.page_in_pool); !wrong.empty() && !is_unproven) {
+    log(LogLevel::kWarning, "tcpx-soft: ", stranger.peer, " is asked to send to host memory: ", wrong);
+    std::erase_if(groups_, [&](const Group& known) { return known.connection == hello.connection; });
+    unproven_.push_back(hello.connection);
+    if (unproven_.size() > limits_.groups) unproven_.pop_front();
+    is_unproven = true;
+  }
+  if (is_unproven) return answer(stranger, {.connection = hello.connection, .accepted = false}, record);
   auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const Group& known) { return known.connection == hello.connection; });
   if (group == groups_.end()) {
@@ -320,14 +330,6 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
     group->sockets.peer = stranger.peer;
   }
   if (hello.data_sockets != group->sockets.data.size()) return refuse(concat("now ", hello.data_sockets, " data sockets"));
-  std::array<std::byte, kHelloAnswerBytes> record;
-  if (const std::string wrong = what_is_unproven(hello, stranger.page, stranger.page_in_pool);
-      !wrong.empty() && !group->unproven) {
-    log(LogLevel::kWarning, "tcpx-soft: ", stranger.peer, " is asked to send to host memory: ", wrong);
-    group->unproven = true;
-    group->sockets = {};
-  }
-  if (group->unproven) return answer(stranger, {.connection = hello.connection, .accepted = false}, record);
   UniqueFd& place = hello.socket_index == hello.data_sockets ? group->sockets.control : group->sockets.data[hello.socket_index];
   if (place) return refuse(concat("socket ", hello.socket_index, " twice"));
 
@@ -363,8 +365,7 @@ void SoftListener::drop_overdue(TimePoint now) {
   }
   while (!groups_.empty() && groups_.front().give_up_at <= now) {
     const Group& late = groups_.front();
-    if (!late.unproven)
-      log_dropped(late.sockets.peer, concat(late.present, " of ", late.sockets.data.size() + 1, " sockets came in time"));
+    log_dropped(late.sockets.peer, concat(late.present, " of ", late.sockets.data.size() + 1, " sockets came in time"));
     groups_.pop_front();
   }
 }

@@ -79,7 +79,6 @@ class SoftListener final : public Object, private IoHandler {
     uint64_t connection = 0;
     TimePoint give_up_at;
     size_t present = 0;
-    bool unproven = false;  // the sockets that are still to come are refused
     ConnectedSockets sockets;
   };
 
@@ -114,6 +113,7 @@ class SoftListener final : public Object, private IoHandler {
   std::list<Stranger> strangers_ TCPX_GUARDED_BY(mutex_);
   std::list<Group> groups_ TCPX_GUARDED_BY(mutex_);
   std::unordered_set<uint64_t> remembered_ TCPX_GUARDED_BY(mutex_);  // connections, with a secret
+  std::deque<uint64_t> unproven_ TCPX_GUARDED_BY(mutex_);  // connections whose proof failed: their other sockets are refused
   std::deque<ConnectedSockets> ready_ TCPX_GUARDED_BY(mutex_);
   std::shared_ptr<const DevicePool> device_pool_ TCPX_GUARDED_BY(mutex_);  // null: what comes lies in host memory
   bool closing_ TCPX_GUARDED_BY(mutex_) = false;  // no new strangers

@@ -380,6 +380,8 @@ cd / && /test_soft_abi --gtest_brief=1 >/suite 2>&1 || failure "conformance"
 tail -30 /suite
 steered "0 rules:"
 
+taken() { grep ^Tcp: /proc/net/snmp | tail -1 | cut -d" " -f7; }
+echo "== $(taken) connections were taken on this host"
 kill $other
 rmmod wire_nic || failure "the module cannot be removed"
 dmesg | grep -E 'WARNING:|BUG:|Oops|stalled pool' && failure "the kernel complains"
