@@ -153,19 +153,23 @@ Result<bool> Connector::move(Socket& socket) {
 }
 
 // The memory must be the NIC's by which the bytes leave.
-Result<bool> Connector::prove(Socket& socket) {
-  if (!socket.page.empty() && socket.moved == 0 && device_sources_ != nullptr && !socket.from) {
-    if (nic_of_sender(socket.fd.get()) != device_interface_) device_sources_ = nullptr;
-    if (device_sources_ != nullptr) {
-      auto page = device_sources_->page(std::span(socket.page).first<kPageBytes>());
-      if (page.is_ok()) {
-        TCPX_ASSIGN_OR_RETURN(socket.sender, devmem::DevmemSender::create(device_sources_->calls(), socket.fd.get()));
-        socket.from = *std::move(page);
-      } else if (page.status().code() != Code::kExhausted) {
-        device_sources_ = nullptr;
-      }
-    }
+Status Connector::choose_source(Socket& socket) {
+  if (socket.page.empty() || device_sources_ == nullptr) return Status::ok();
+  if (nic_of_sender(socket.fd.get()) != device_interface_) {
+    device_sources_ = nullptr;
+    return Status::ok();
   }
+  auto page = device_sources_->page(std::span(socket.page).first<kPageBytes>());
+  if (!page.is_ok()) {
+    if (page.status().code() != Code::kExhausted) device_sources_ = nullptr;
+    return Status::ok();
+  }
+  TCPX_ASSIGN_OR_RETURN(socket.sender, devmem::DevmemSender::create(device_sources_->calls(), socket.fd.get()));
+  socket.from = *std::move(page);
+  return Status::ok();
+}
+
+Result<bool> Connector::prove(Socket& socket) {
   if (!socket.from) return move(socket);
   while (socket.moved < kPageBytes) {
     TCPX_ASSIGN_OR_RETURN(const size_t sent, socket.sender->try_send(socket.from->dmabuf, socket.from->off + socket.moved,
@@ -225,6 +229,7 @@ Status Connector::advance(Socket& socket) {
     const auto said = move(socket);
     if (!said.is_ok()) return begin_again(socket, said.status());
     if (!*said) return Status::ok();
+    TCPX_RETURN_IF_ERROR(choose_source(socket));
     socket.step = Step::kProves;
   }
   if (socket.step == Step::kProves) {

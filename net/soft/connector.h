@@ -83,6 +83,8 @@ class Connector {
   void race(Socket& socket);
   Status connect(Socket& socket);
   Result<bool> move(Socket& socket);
+  /// Finds out whether the proof comes from device memory.
+  Status choose_source(Socket& socket);
   Result<bool> prove(Socket& socket);
   Status begin_again(Socket& socket, const Status& why);
   std::string peer() const;

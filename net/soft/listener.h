@@ -46,7 +46,7 @@ class SoftListener final : public Object, private IoHandler {
   /// Device sockets of later connections receive into `pool`, where a NIC puts what comes to data_listeners(). Their hellos come there,
   /// too, and a page each, which shows that it works. Call before the handle is given away, and only with HandleInfo::host_addresses.
   void receive_into(std::shared_ptr<const DevicePool> pool) TCPX_EXCLUDES(mutex_);
-  /// Of the connection that try_accept returns next. Null: there is none, or it receives into host memory.
+  /// The pool of the connection that try_accept returns next. Null: there is no connection, or it receives into host memory.
   std::shared_ptr<const DevicePool> device_pool() TCPX_EXCLUDES(mutex_);
   const std::shared_ptr<IoPool>& io() const { return io_; }
   /// True when try_accept has a connection for its next caller.

@@ -276,15 +276,10 @@ RecvSocket::Step RecvSocket::read_device() {
     choose_wake_up();
   } else if ((*come)->bytes == 0) {
     end_of_stream();
-  } else if (const Status placed = place(**come); !placed.is_ok()) {
-    stage_ = Stage::kEnded;
-    comm_.fail(placed);
   } else {
     reads_.store(reads() + 1, std::memory_order_relaxed);  // no other thread writes it
     moved_ += (*come)->bytes;
-    payload_left_ -= static_cast<uint32_t>((*come)->bytes);
-    if (payload_left_ == 0) finish_chunk();
-    return Step::kGoOn;
+    return take_payload(**come);
   }
   return Step::kStop;
 }
@@ -294,13 +289,16 @@ RecvSocket::Step RecvSocket::read_into_pool() {
   iovec piece = {room.data(), std::min<size_t>(room.size(), payload_left_)};
   const auto n = static_cast<uint32_t>(read_some({&piece, 1}));
   if (n == 0) return Step::kStop;
-  if (const Status placed = place({.bytes = n, .linear = {{0, n, uint64_t{header_.offset} + header_.bytes - payload_left_}}});
-      !placed.is_ok()) {
+  return take_payload({.bytes = n, .linear = {{0, n, uint64_t{header_.offset} + header_.bytes - payload_left_}}});
+}
+
+RecvSocket::Step RecvSocket::take_payload(const devmem::DevmemRead& read) {
+  if (const Status placed = place(read); !placed.is_ok()) {
     stage_ = Stage::kEnded;
     comm_.fail(placed);
     return Step::kStop;
   }
-  payload_left_ -= n;
+  payload_left_ -= static_cast<uint32_t>(read.bytes);
   if (payload_left_ == 0) finish_chunk();
   return Step::kGoOn;
 }

@@ -89,8 +89,10 @@ class RecvSocket final : public SocketHandler {
   Step read_payload();
   /// The same from the DevicePool.
   Step read_device();
-  /// The same into its pages.
+  /// Reads payload from an ordinary socket, and copies it into the DevicePool's pages.
   Step read_into_pool();
+  /// Puts the bytes of a read where they belong, and counts them.
+  Step take_payload(const devmem::DevmemRead& read);
   /// Puts the bytes of a read where they belong.
   Status place(const devmem::DevmemRead& read);
   /// Gives the pages back that nobody reads any longer.

@@ -249,13 +249,12 @@ Status SoftSendComm::on_control_bytes(std::span<const std::byte> bytes) {
   return Status::ok();
 }
 
-// Of growing numbers, below that of the last receive that can be posted: so they are few.
+// Numbers grow, and are below that of the last receive that can be posted. So those that no message has passed are few.
 Status SoftSendComm::take_choice(const SocketChoice& choice) {
   const bool grows = choices_.empty() || choice.sequence > choices_.back().sequence;
   if (!grows || choice.sequence >= posted_ + kRequests)
     return Status(Code::kProtocol, "control socket", concat("choice of sockets for message ", choice.sequence));
   choices_.push_back(choice);
-  while (choices_.size() > 1 && choices_[1].sequence <= posted_) choices_.pop_front();
   return Status::ok();
 }
 

@@ -121,7 +121,7 @@ struct HandleInfo {
   uint32_t data_sockets = 1;  ///< of one kind: 1 ... kMaxDataSockets; the listener decides for both ends
   uint32_t chunk_bytes = 0;   ///< most bytes of a chunk: multiple of kPageBytes, at most kMaxChunkBytes; likewise
   Cookie cookie;
-  /// The same for control sockets; none: as for the ordinary data sockets.
+  /// Addresses for control sockets, likewise; none: those of the ordinary data sockets.
   std::vector<SocketAddress> control_addresses;
   /// Some of `addresses` with other ports, for ordinary sockets where those at `addresses` are device sockets; none: there are none of
   /// these. Only with `headers_apart`.
