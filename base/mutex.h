@@ -19,6 +19,7 @@ namespace tcpx {
 class TCPX_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   void lock() TCPX_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
+  bool try_lock() TCPX_THREAD_ANNOTATION(try_acquire_capability(true)) { return mutex_.try_lock(); }
   void unlock() TCPX_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
 
  private:

@@ -101,6 +101,21 @@ struct LeftBehind {
   size_t closing_threads = 0;  ///< threads in a close that does not return
 };
 
+/// The sockets of a plugin that leaves them to those who make progress, instead of to threads of its own: they need not wake those then.
+/// Any thread. Destruction gives the sockets back.
+class IoLoop {
+ public:
+  virtual ~IoLoop() = default;
+  /// Readable when a turn would find something, unless somebody attends. It stays the loop's.
+  virtual int fd() const = 0;
+  /// The caller will make turns, so requests need not make `fd` readable until it leaves.
+  virtual void attend() = 0;
+  /// Moves bytes of the sockets that are ready, some of each, and does not wait. Costs no system call when there is nothing to do.
+  /// @param readable `fd` was @return true when it found something to do
+  virtual bool turn(bool readable) = 0;
+  virtual void leave() = 0;
+};
+
 class NetPlugin {
  public:
   virtual ~NetPlugin() = default;
@@ -171,6 +186,10 @@ class NetPlugin {
   /// @return false: it does not tell, so ask `test` again and again
   virtual bool tell_changes([[maybe_unused]] SendComm comm, [[maybe_unused]] std::function<void()> told) { return false; }
   virtual bool tell_changes([[maybe_unused]] RecvComm comm, [[maybe_unused]] std::function<void()> told) { return false; }
+
+  /// Takes over the plugin's sockets, for a caller that always attends when they are ready: its own comms' and those of others.
+  /// @return null: threads of the plugin serve them, which is better unless there are few cores
+  virtual std::unique_ptr<IoLoop> borrow_io() { return nullptr; }
 
   /// Only after `test` returned true for this receive, before `consumed` and before the comm's next post. kProtocol when the
   /// plugin's private request layout is not a known one, or when a plugin of type HOST reported no size.

@@ -1,9 +1,8 @@
 #include "net/soft/io_thread.h"
 
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -47,6 +46,10 @@ IoThread::~IoThread() {
   if (!thread_.joinable()) return;
   stop_.store(true);
   kick(kWakeId);
+  {
+    MutexLock lock(kicked_mutex_);
+    taken_back_.notify_all();
+  }
   thread_.join();
 }
 
@@ -87,20 +90,37 @@ void IoThread::kick(uint64_t id) {
     MutexLock lock(kicked_mutex_);
     kicked_.push_back(id);
     any_kicked_.store(true, std::memory_order_release);
-    wake = std::exchange(asleep_, false);
+    wake = attending_ == 0 && !std::exchange(told_, true);
   }
-  if (!wake) return;
+  if (wake) end_wait();
+}
+
+void IoThread::end_wait() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
-bool IoThread::take_kicked(std::vector<uint64_t>& kicked, bool may_sleep) {
-  if (!may_sleep && !any_kicked_.load(std::memory_order_acquire)) return false;
+void IoThread::take_kicked() {
+  if (!any_kicked_.load(std::memory_order_acquire)) return;
   MutexLock lock(kicked_mutex_);
   any_kicked_.store(false, std::memory_order_relaxed);
-  kicked.swap(kicked_);
-  asleep_ = may_sleep && kicked.empty();
-  return asleep_;
+  kicked_now_.swap(kicked_);
+}
+
+void IoThread::attend() {
+  MutexLock lock(kicked_mutex_);
+  ++attending_;
+  told_ = false;
+}
+
+void IoThread::leave() {
+  bool wake;
+  {
+    MutexLock lock(kicked_mutex_);
+    const bool more = !kicked_.empty() || any_again_.load();
+    wake = --attending_ == 0 && more && !std::exchange(told_, true);
+  }
+  if (wake) end_wait();
 }
 
 void IoThread::call(uint64_t id, Reason reason) {
@@ -124,39 +144,103 @@ void IoThread::call(uint64_t id, Reason reason) {
   again_.push_back(id);
 }
 
-void IoThread::run() {
+bool IoThread::handle(std::span<const epoll_event> events) {
+  again_now_.swap(again_);
+  take_kicked();
+  if (events.empty() && kicked_now_.empty() && again_now_.empty()) return false;
   loop_thread_.store(std::this_thread::get_id());
-  std::array<epoll_event, 64> events;
-  std::vector<uint64_t> kicked, again;
+  for (const epoll_event& event : events) {
+    const bool hung_up = (event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+    if (event.data.u64 != kWakeId) call(event.data.u64, hung_up ? Reason::kHangUp : Reason::kEvent);
+  }
+  for (const uint64_t id : kicked_now_) call(id, Reason::kKick);
+  // Last, and without those that have just returned kAgain: data that has arrived for others goes first, while it is in the
+  // cache.
+  for (const uint64_t id : again_now_) call(id, Reason::kAgain);
+  kicked_now_.clear();
+  again_now_.clear();
+  any_again_.store(!again_.empty());
+  loop_thread_.store({});
+  return true;
+}
+
+bool IoThread::turn(bool readable) noexcept {
+  if (!readable && !any_kicked_.load() && !any_again_.load()) return false;
+  if (!loop_mutex_.try_lock()) return false;  // somebody else makes one
+  Events events;
+  const int count = readable ? ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0) : 0;
+  const bool found = handle(std::span(events).first(static_cast<size_t>(std::max(count, 0))));
+  loop_mutex_.unlock();
+  return found;
+}
+
+void IoThread::lend() {
+  borrowers_.fetch_add(1);
+  kick(kWakeId);
+}
+
+void IoThread::take_back() {
+  MutexLock lock(kicked_mutex_);
+  if (borrowers_.fetch_sub(1) == 1) taken_back_.notify_all();
+}
+
+void IoThread::wait_while_lent() {
+  leave();
+  MutexLock lock(kicked_mutex_);
+  while (is_lent() && !stop_.load()) taken_back_.wait(kicked_mutex_);
+  ++attending_;
+  told_ = false;
+}
+
+void IoThread::run() {
+  Events events;
   TimePoint sleep_at{};
   const bool spins = spin_.longest() > Duration::zero();
+  attend();
   while (!stop_.load()) {
-    again.swap(again_);
-    const bool idle = again.empty() && (!spins || Clock::steady().now() >= sleep_at);
-    const bool sleeps = take_kicked(kicked, idle);
+    if (is_lent()) wait_while_lent();
+    const bool sleeps = !any_again_.load() && !any_kicked_.load() && (!spins || Clock::steady().now() >= sleep_at);
+    if (sleeps) leave();
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), sleeps ? -1 : 0);
+    if (sleeps) attend();
     if (count < 0 && errno != EINTR) {
       log(LogLevel::kError, "tcpx-soft: ", system_error("epoll_wait", errno).to_string());
       return;
     }
-    const bool found = count > 0 || !kicked.empty() || !again.empty();
-    const TimePoint found_at = spins && found ? Clock::steady().now() : TimePoint();
-    for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<size_t>(i)];
-      const bool hung_up = (event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-      if (event.data.u64 != kWakeId) call(event.data.u64, hung_up ? Reason::kHangUp : Reason::kEvent);
+    const TimePoint found_at = spins ? Clock::steady().now() : TimePoint();
+    bool found = false;
+    {
+      MutexLock lock(loop_mutex_);
+      found = handle(std::span(events).first(static_cast<size_t>(std::max(count, 0))));
     }
-    for (const uint64_t id : kicked) call(id, Reason::kKick);
-    // Last, and without those that have just returned kAgain: data that has arrived for others goes first, while it is in the
-    // cache.
-    for (const uint64_t id : again) call(id, Reason::kAgain);
     if (spins && found) {
       const TimePoint now = Clock::steady().now();
       sleep_at = now + spin_.after(found_at, now);
     }
-    kicked.clear();
-    again.clear();
   }
+}
+
+namespace {
+
+class BorrowedLoop final : public IoLoop {
+ public:
+  explicit BorrowedLoop(std::shared_ptr<IoPool> pool) : pool_(std::move(pool)) { thread().lend(); }
+  ~BorrowedLoop() override { thread().take_back(); }
+  int fd() const override { return thread().fd(); }
+  void attend() override { thread().attend(); }
+  bool turn(bool readable) override { return thread().turn(readable); }
+  void leave() override { thread().leave(); }
+
+ private:
+  IoThread& thread() const { return pool_->any(); }
+  const std::shared_ptr<IoPool> pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<IoLoop> IoPool::borrow(std::shared_ptr<IoPool> pool) {
+  if (pool->threads_.size() != 1) return nullptr;
+  return std::make_unique<BorrowedLoop>(std::move(pool));
 }
 
 Result<std::shared_ptr<IoPool>> IoPool::create(uint32_t threads, Duration spin, const CoreSet& cores) {

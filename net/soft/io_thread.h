@@ -8,9 +8,13 @@
 // While it is awake a kick costs no system call.
 #pragma once
 
+#include <sys/epoll.h>
+
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "base/mutex.h"
 #include "base/spin_time.h"
 #include "base/unique_fd.h"
+#include "net/net_plugin.h"
 #include "net/soft/bindings.h"
 #include "tcpx/status.h"
 
@@ -72,6 +77,14 @@ class IoThread {
   /// Fills an empty `registration`. `handler` and `fd` must outlive it. The handler is called once soon, ready or not.
   Status add(int fd, IoHandler& handler, IoRegistration& registration) TCPX_EXCLUDES(handlers_mutex_);
 
+  // As IoLoop's. Until the last `take_back` the thread itself rests.
+  void lend() TCPX_EXCLUDES(kicked_mutex_);
+  void take_back() TCPX_EXCLUDES(kicked_mutex_);
+  int fd() const { return epoll_.get(); }
+  void attend() TCPX_EXCLUDES(kicked_mutex_);
+  bool turn(bool readable) noexcept TCPX_EXCLUDES(loop_mutex_);
+  void leave() TCPX_EXCLUDES(kicked_mutex_);
+
  private:
   friend class IoRegistration;
   IoThread(UniqueFd epoll, UniqueFd wake, Duration spin) : epoll_(std::move(epoll)), wake_(std::move(wake)), spin_(spin) {}
@@ -79,10 +92,15 @@ class IoThread {
   enum class Reason { kEvent, kHangUp, kKick, kAgain };
   void call(uint64_t id, Reason reason) TCPX_EXCLUDES(handlers_mutex_);
   void kick(uint64_t id) TCPX_EXCLUDES(kicked_mutex_);
+  void end_wait();
   void remove(int fd, uint64_t id) TCPX_EXCLUDES(handlers_mutex_);
-  /// Swaps the kicked ids into the empty `kicked`. @return true when there are none and the next wait may sleep: a kick wakes
-  /// it from then on.
-  bool take_kicked(std::vector<uint64_t>& kicked, bool may_sleep) TCPX_EXCLUDES(kicked_mutex_);
+  using Events = std::array<epoll_event, 64>;
+  /// Calls the handlers of those events, and those that were kicked or wanted another turn. @return false: there were none
+  bool handle(std::span<const epoll_event> events) TCPX_REQUIRES(loop_mutex_);
+  void take_kicked() TCPX_REQUIRES(loop_mutex_) TCPX_EXCLUDES(kicked_mutex_);
+  bool is_lent() const { return borrowers_.load() > 0; }
+  /// Returns when it may be lent no more.
+  void wait_while_lent() TCPX_EXCLUDES(kicked_mutex_);
 
   const UniqueFd epoll_;
   const UniqueFd wake_;
@@ -99,11 +117,18 @@ class IoThread {
   const IoHandler* running_ TCPX_GUARDED_BY(handlers_mutex_) = nullptr;
   int waiting_removers_ TCPX_GUARDED_BY(handlers_mutex_) = 0;
   CondVar handler_ended_;
-  std::vector<uint64_t> again_;  // handlers that returned kAgain, each once; used by the thread only
+
+  Mutex loop_mutex_;                                          // held by who calls handlers
+  std::vector<uint64_t> again_ TCPX_GUARDED_BY(loop_mutex_);  // handlers that returned kAgain, each once
+  std::vector<uint64_t> kicked_now_ TCPX_GUARDED_BY(loop_mutex_), again_now_ TCPX_GUARDED_BY(loop_mutex_);  // reused
+  std::atomic<bool> any_again_{false};
 
   Mutex kicked_mutex_;
   std::vector<uint64_t> kicked_ TCPX_GUARDED_BY(kicked_mutex_);
-  bool asleep_ TCPX_GUARDED_BY(kicked_mutex_) = false;  // the loop will not check kicked_ before an event arrives
+  int attending_ TCPX_GUARDED_BY(kicked_mutex_) = 0;  // threads that make turns, and will look whether there is more
+  bool told_ TCPX_GUARDED_BY(kicked_mutex_) = false;  // `wake_` was written since one attended
+  std::atomic<int> borrowers_{0};
+  CondVar taken_back_;
   std::atomic<bool> any_kicked_{false};                 // a hint, so that spinning takes no lock
 
   std::thread thread_;
@@ -119,6 +144,8 @@ class IoPool {
   IoThread& at(size_t number) { return *threads_[number % threads_.size()]; }
   /// For handlers that are seldom busy and must not take a turn from busy ones.
   IoThread& any() { return *threads_.front(); }
+  /// The loop of its only thread; null: there are several.
+  static std::unique_ptr<IoLoop> borrow(std::shared_ptr<IoPool> pool);
 
  private:
   std::vector<std::unique_ptr<IoThread>> threads_;

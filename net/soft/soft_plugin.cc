@@ -86,6 +86,15 @@ Result<std::shared_ptr<IoPool>> SoftPlugin::io_on(const CoreSet& cores) {
   return started;
 }
 
+std::unique_ptr<IoLoop> SoftPlugin::borrow_io() {
+  {
+    MutexLock lock(mutex_);
+    if (!initialised_ || !config_.lends_io) return nullptr;
+  }
+  auto io = io_on({});
+  return io.is_ok() ? IoPool::borrow(*std::move(io)) : nullptr;
+}
+
 Result<std::shared_ptr<PagePool>> SoftPlugin::pool_of(int gpu) {
   GpuPool* entry;
   {

@@ -28,6 +28,9 @@ class SoftPlugin {
   /// Reads the settings and the secret, and finds the devices. Repeating it is harmless.
   Status init() TCPX_EXCLUDES(mutex_);
 
+  /// NetPlugin::borrow_io
+  std::unique_ptr<IoLoop> borrow_io() TCPX_EXCLUDES(mutex_);
+
   /// UCCL_TCPX_SECURITY=encrypt, as init has read it.
   bool encrypts() TCPX_EXCLUDES(mutex_);
 

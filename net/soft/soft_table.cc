@@ -91,6 +91,10 @@ bool tell_changes(void* comm, std::function<void()> told) {
   return known != nullptr;
 }
 
+std::unique_ptr<IoLoop> borrow_io() {
+  return SoftPlugin::instance().borrow_io();
+}
+
 Result<void*> register_list(void* comm, std::shared_ptr<const RangeList> list) {
   SoftComm* const known = comm_cast(comm);
   if (known == nullptr) return refused("regMr", "NULL or not a comm");

@@ -8,6 +8,7 @@
 
 #include "base/range_list.h"
 #include "net/abi/nccl_net_v7.h"
+#include "net/net_plugin.h"
 #include "tcpx/status.h"
 
 namespace tcpx::soft {
@@ -24,6 +25,8 @@ inline constexpr char kPluginName[] = "tcpx-soft";
 bool encrypts();
 /// NetPlugin::tell_changes. @return false: not an open comm of this library
 bool tell_changes(void* comm, std::function<void()> told);
+/// NetPlugin::borrow_io
+std::unique_ptr<IoLoop> borrow_io();
 /// NetPlugin::register_list: as regMr. @return kInvalidArgument: not an open comm of this library
 Result<void*> register_list(void* comm, std::shared_ptr<const RangeList> list);
 

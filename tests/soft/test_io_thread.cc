@@ -2,7 +2,12 @@
 #include "net/soft/io_thread.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
+#include <array>
+#include <deque>
+#include <optional>
+#include <set>
 #include <thread>
 
 #include "tests/support/io_blocker.h"
@@ -23,12 +28,52 @@ struct Counter final : IoHandler {
   int again_until = 0;
 };
 
-class IoThreadTest : public ::testing::TestWithParam<std::chrono::microseconds> {
- protected:
-  const std::shared_ptr<IoPool> pool_ = *IoPool::create(1, GetParam());
+/// Makes the turns of a borrowed loop on a thread of its own, which sleeps on the loop's descriptor.
+class Driver {
+ public:
+  explicit Driver(const std::shared_ptr<IoPool>& pool) : loop_(IoPool::borrow(pool)) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Driver() {
+    stop_ = true;
+    thread_.join();
+  }
+  std::thread::id id() const { return thread_.get_id(); }
+
+ private:
+  void run() {
+    while (!stop_) {
+      pollfd ready{.fd = loop_->fd(), .events = POLLIN, .revents = 0};
+      if (::poll(&ready, 1, 20) == 0) continue;
+      loop_->attend();
+      while (loop_->turn(true)) {
+      }
+      loop_->leave();
+    }
+  }
+
+  const std::unique_ptr<IoLoop> loop_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
 };
-INSTANTIATE_TEST_SUITE_P(Spin, IoThreadTest, ::testing::Values(std::chrono::microseconds(0), std::chrono::microseconds(50)),
-                         [](const auto& spin) { return spin.param.count() == 0 ? "sleeps" : "spins"; });
+
+enum class Served { kSleeps, kSpins, kBorrowed, kBorrowedTwice };
+constexpr std::array kNames = {"sleeps", "spins", "borrowed", "borrowed_twice"};
+
+class IoThreadTest : public ::testing::TestWithParam<Served> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Served::kBorrowed) drivers_.resize(1);
+    if (GetParam() == Served::kBorrowedTwice) drivers_.resize(2);
+    for (auto& driver : drivers_) driver.emplace(pool_);
+  }
+
+  const std::shared_ptr<IoPool> pool_ = *IoPool::create(1, std::chrono::microseconds(GetParam() == Served::kSpins ? 50 : 0));
+  std::deque<std::optional<Driver>> drivers_;
+};
+INSTANTIATE_TEST_SUITE_P(, IoThreadTest,
+                         ::testing::Values(Served::kSleeps, Served::kSpins, Served::kBorrowed, Served::kBorrowedTwice),
+                         [](const auto& served) { return kNames[static_cast<size_t>(served.param)]; });
 
 TEST_P(IoThreadTest, AHandlerRunsOnceWhenAddedAndUntilItWaits) {
   const UniqueFd fd = quiet_fd();
@@ -182,6 +227,133 @@ TEST_P(IoThreadTest, WithoutWorkItSleeps) {
   ASSERT_TRUE(wait_until([&] { return counter.runs == 1; }));
   constexpr int kMilliseconds = 300;
   EXPECT_LT(idle_seconds(kMilliseconds), 0.01 * kMilliseconds / 1000 + 0.002);
+}
+
+/// Which thread called it last.
+struct Witness final : IoHandler {
+  Next on_ready() override {
+    called_on = std::this_thread::get_id();
+    ++runs;
+    return Next::kWait;
+  }
+  std::atomic<std::thread::id> called_on;
+  std::atomic<int> runs = 0;
+};
+
+bool is_readable(const IoLoop& loop) {
+  pollfd ready{.fd = loop.fd(), .events = POLLIN, .revents = 0};
+  return ::poll(&ready, 1, 0) == 1;
+}
+
+class BorrowedIo : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_OK(pool_->at(0).add(fd_.get(), witness_, registration_)); }
+  void TearDown() override { registration_.remove(); }
+  void turn(IoLoop& loop) const {
+    loop.attend();
+    while (loop.turn(true)) {
+    }
+    loop.leave();
+  }
+  /// Until the thread, which may be in a turn of its own at first, makes none.
+  void rest(IoLoop& loop) {
+    EXPECT_TRUE(wait_until([&] { return !runs_by_itself(); }));
+    turn(loop);
+  }
+  bool runs_by_itself() {
+    const int before = witness_.runs;
+    registration_.kick();
+    return wait_until([&] { return witness_.runs > before; }, std::chrono::milliseconds(100));
+  }
+
+  const std::shared_ptr<IoPool> pool_ = *IoPool::create(1);
+  const UniqueFd fd_ = quiet_fd();
+  Witness witness_;
+  IoRegistration registration_;
+};
+
+TEST_F(BorrowedIo, HandlersRunInTurnsOfTheBorrowerUntilItIsGivenBack) {
+  ASSERT_TRUE(wait_until([&] { return witness_.runs == 1; }));
+  auto loop = IoPool::borrow(pool_);
+  rest(*loop);
+  registration_.kick();
+  EXPECT_TRUE(is_readable(*loop));
+  int before = witness_.runs;
+  turn(*loop);
+  EXPECT_EQ(witness_.runs, before + 1);
+  EXPECT_EQ(witness_.called_on.load(), std::this_thread::get_id());
+  EXPECT_FALSE(is_readable(*loop));
+
+  before = witness_.runs;
+  registration_.kick();  // nobody looks at it before the loop is given back
+  loop.reset();
+  EXPECT_TRUE(wait_until([&] { return witness_.runs > before; }));
+  EXPECT_NE(witness_.called_on.load(), std::this_thread::get_id());
+  EXPECT_TRUE(runs_by_itself());
+}
+
+TEST_F(BorrowedIo, WhoAttendsNeedsNoWaking) {
+  const auto loop = IoPool::borrow(pool_);
+  rest(*loop);
+  loop->attend();
+  registration_.kick();
+  EXPECT_FALSE(is_readable(*loop)) << "a kick while somebody attends";
+  loop->leave();
+  EXPECT_TRUE(is_readable(*loop)) << "it left without a turn";
+  turn(*loop);
+  EXPECT_FALSE(is_readable(*loop));
+}
+
+TEST_F(BorrowedIo, WhoSaysAgainIsSeenByWhoeverLooksNext) {
+  const auto loop = IoPool::borrow(pool_);
+  const UniqueFd fd = quiet_fd();
+  Counter counter;
+  counter.again_until = 1;
+  IoRegistration registration;
+  rest(*loop);
+  ASSERT_OK(pool_->at(0).add(fd.get(), counter, registration));
+  loop->attend();
+  EXPECT_TRUE(loop->turn(true));
+  loop->leave();
+  EXPECT_EQ(counter.runs, 1);
+  EXPECT_TRUE(is_readable(*loop));
+  turn(*loop);
+  EXPECT_EQ(counter.runs, 2);
+}
+
+TEST_F(BorrowedIo, TheLastOfSeveralGivesItBack) {
+  auto first = IoPool::borrow(pool_);
+  auto second = IoPool::borrow(pool_);
+  rest(*first);
+  first->attend();
+  registration_.kick();
+  first->leave();
+  first.reset();
+  EXPECT_TRUE(is_readable(*second)) << "what the other one has left";
+  EXPECT_FALSE(runs_by_itself());
+  turn(*second);
+  second.reset();
+  EXPECT_TRUE(runs_by_itself());
+}
+
+TEST_F(BorrowedIo, OneTurnAtATime) {
+  const auto loop = IoPool::borrow(pool_);
+  rest(*loop);
+  Blocker blocker;
+  ASSERT_OK(pool_->at(0).add(blocker.fd.get(), blocker, blocker.registration));
+  std::thread other([&] { turn(*loop); });
+  ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
+  registration_.kick();
+  const int before = witness_.runs;
+  EXPECT_FALSE(loop->turn(true)) << "while another thread makes one";
+  EXPECT_EQ(witness_.runs, before);
+  blocker.release();
+  other.join();
+  EXPECT_GT(witness_.runs, before);
+}
+
+TEST_F(BorrowedIo, OfSeveralThreadsNothingIsLent) {
+  EXPECT_EQ(IoPool::borrow(*IoPool::create(2)), nullptr);
 }
 
 }  // namespace

@@ -269,6 +269,19 @@ TEST(SoftConfig, TheDefaultOfSpinningLeavesTwoCoresToCallers) {
   ::unsetenv("UCCL_TCPX_SOFT_SPIN_US");
 }
 
+// A thread that polls beside the callers' has the sockets first, and who asks for threads gets them.
+TEST(SoftConfig, SocketsAreLentWhereNoThreadWouldPoll) {
+  ::unsetenv("UCCL_TCPX_SOFT_IO_THREADS");
+  ::unsetenv("UCCL_TCPX_SOFT_SPIN_US");
+  EXPECT_EQ(Config::from_environment()->lends_io, Config::from_environment()->spin == Duration::zero());
+  ::setenv("UCCL_TCPX_SOFT_IO_THREADS", "1", 1);
+  EXPECT_FALSE(Config::from_environment()->lends_io);
+  ::unsetenv("UCCL_TCPX_SOFT_IO_THREADS");
+  ::setenv("UCCL_TCPX_SOFT_SPIN_US", "0", 1);
+  EXPECT_FALSE(Config::from_environment()->lends_io);
+  ::unsetenv("UCCL_TCPX_SOFT_SPIN_US");
+}
+
 TEST(SoftConfig, CopiesAreSparedWhereBytesLeaveTheHost) {
   ::unsetenv("UCCL_TCPX_SOFT_ZEROCOPY");
   EXPECT_TRUE(Config::from_environment()->spare_copies("eth0"));
