@@ -103,7 +103,7 @@ Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts par
   TCPX_ASSIGN_OR_RETURN(auto copiers, Copiers::create(*memory, config.gpu_idx, parts.plugin->steers_flows()));
   std::unique_ptr<Impl> impl(new Impl(std::move(parts), config, std::move(copiers), instance));
   TCPX_RETURN_IF_ERROR(impl->connections_.listen());
-  TCPX_RETURN_IF_ERROR(impl->engine_.start());
+  TCPX_RETURN_IF_ERROR(impl->engine_.start(config.progress_thread ? impl->parts_.plugin->borrow_io() : nullptr));
   return impl;
 }
 

@@ -22,6 +22,11 @@ constexpr Duration kSpin = std::chrono::microseconds(200);
 constexpr uint32_t kLooks = 16;
 constexpr Duration kLookPause = std::chrono::microseconds(50);
 constexpr Duration kNap = std::chrono::microseconds(500);
+// Turns of a caller in a row: what a turn finds to do often leaves something to the next one.
+constexpr int kTurnsOfALook = 4;
+
+// The engine in whose turn this thread moves bytes of the plugin.
+thread_local const ProgressEngine* moving = nullptr;
 
 }  // namespace
 
@@ -35,9 +40,11 @@ ProgressEngine::ProgressEngine(MemoryOps& memory, const EndpointConfig& config, 
   operations_.submit_last_parts_to(submitted_);
 }
 
-Status ProgressEngine::start() {
+Status ProgressEngine::start(std::unique_ptr<IoLoop> io) {
   TCPX_RETURN_IF_ERROR(events_.open());
   if (!config_.progress_thread) return Status::ok();
+  io_ = std::move(io);
+  if (io_ != nullptr) events_.watch(io_->fd(), ServedLinks::kPluginTag, true);
   TCPX_ASSIGN_OR_RETURN(auto thread, start_thread("tcpx-progress", [this] { run(); }));
   thread_ = std::move(thread);
   return Status::ok();
@@ -50,6 +57,7 @@ void ProgressEngine::stop() {
   const Lock lock(*this);
   links_.clear();
   drain();
+  io_.reset();
 }
 
 void ProgressEngine::run() {
@@ -58,6 +66,8 @@ void ProgressEngine::run() {
   SpinTime spin(spins() ? kSpin : Duration::zero());
   Backoff backoff(cores_);
   TimePoint busy_until = Clock::steady().now();
+  bool napped = false;
+  attend();
   while (!stop_) {
     bool advanced = false, polls = false, much = false, waits = false, alone = false;
     uint64_t changes = 0;
@@ -65,6 +75,7 @@ void ProgressEngine::run() {
       const FairLock lock(mutex_);
       changes = changes_.load();
       links_.end_sleep();
+      if (std::exchange(napped, false)) links_.expect_readable();
       advanced = try_turn();
       polls = !advanced && links_.needs_polling();
       much = polls && links_.chunks_in_flight() >= Backoff::kMuchUnderWay;
@@ -87,6 +98,7 @@ void ProgressEngine::run() {
       }
     } else if (now >= busy_until && is_looked_for(now)) {
       nap(changes);
+      napped = true;
     } else if (now >= busy_until) {
       std::optional<Duration> longest;  // for ever, if there is no link to look at
       if (!alone) longest = waits || operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
@@ -95,6 +107,7 @@ void ProgressEngine::run() {
       busy_until = woken + spin.after(woken, woken);
     }
   }
+  leave();
 }
 
 // Sleeps until `events_` shows something, or for `longest`.
@@ -121,8 +134,10 @@ void ProgressEngine::nap(uint64_t changes) {
 
 void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes) {
   rests_ = longest && *longest <= ServedLinks::kLookEvery;
+  leave();
   events_.sleep(until, longest,
                 [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || changes_.load() != changes; });
+  attend();
   rests_ = false;
 }
 
@@ -131,9 +146,12 @@ bool ProgressEngine::begin_here(ConnId conn) {
   if (!mutex_.try_lock()) return false;
   const CurrentGpu gpu(memory_, config_.gpu_idx);
   changes_.fetch_add(1);  // the progress thread may have made its last turn, and not sleep yet
+  attend();
   (void)take_submissions();
   links_.progress(conn);
-  const bool polls = links_.needs_polling();
+  (void)move_bytes(false);
+  leave();
+  const bool polls = told_ || links_.needs_polling();
   mutex_.unlock();
   return !polls;
 }
@@ -146,8 +164,11 @@ bool ProgressEngine::look() {
   bool advanced = false;
   if (rests() && mutex_.try_lock()) {
     const CurrentGpu gpu(memory_, config_.gpu_idx);
+    attend();
     advanced = try_turn();
-    const bool polls = !naps() && links_.needs_polling();
+    for (int i = 1; i < kTurnsOfALook && moved_; ++i) advanced |= try_turn();
+    leave();
+    const bool polls = !naps() && (told_ || links_.needs_polling());
     if (polls) changes_.fetch_add(1);
     mutex_.unlock();
     if (polls) events_.wake();
@@ -157,8 +178,39 @@ bool ProgressEngine::look() {
 }
 
 bool ProgressEngine::turn() {
-  const bool any = (!submitted_.empty() || !notifications_.empty()) && take_submissions();
-  return links_.turn() || any;
+  bool any = (!submitted_.empty() || !notifications_.empty()) && take_submissions();
+  moved_ = false;
+  any |= move_bytes(links_.look_at_sockets(io_ != nullptr));
+  told_ = false;
+  any |= links_.turn();
+  return move_bytes(false) || any;
+}
+
+// @param readable the plugin's sockets are
+bool ProgressEngine::move_bytes(bool readable) {
+  if (io_ == nullptr) return false;
+  moving = this;
+  const bool moved = io_->turn(readable);
+  moving = nullptr;
+  moved_ |= moved;
+  return moved;
+}
+
+void ProgressEngine::tell() {
+  if (moving == this) {
+    told_ = true;
+    return;
+  }
+  changes_.fetch_add(1);
+  if (!naps()) events_.wake();
+}
+
+void ProgressEngine::attend() {
+  if (io_ != nullptr) io_->attend();
+}
+
+void ProgressEngine::leave() {
+  if (io_ != nullptr) io_->leave();
 }
 
 // Work that belongs to no link allocates little, and all of it can be redone in a later turn.

@@ -17,6 +17,7 @@
 #include "endpoint/served_links.h"
 #include "endpoint/submission_queue.h"
 #include "endpoint/wakeable_epoll.h"
+#include "net/net_plugin.h"
 #include "transfer/backoff.h"
 
 namespace tcpx {
@@ -30,8 +31,9 @@ class ProgressEngine {
   ProgressEngine(const ProgressEngine&) = delete;
   ProgressEngine& operator=(const ProgressEngine&) = delete;
 
-  /// Call first. Starts the thread if the endpoint is to have one. @return kSystem
-  Status start();
+  /// Call first. Starts the thread if the endpoint is to have one. @param io sockets of the plugin: who makes a turn moves their bytes;
+  /// null: the plugin does. Without a progress thread, null @return kSystem
+  Status start(std::unique_ptr<IoLoop> io = nullptr);
   /// Ends the thread, the links, and everything that was submitted. Nothing may be submitted afterwards.
   void stop();
 
@@ -78,10 +80,7 @@ class ProgressEngine {
   /// Ends a sleep of the thread, after something has changed.
   void wake() { events_.wake(); }
   /// Ends a sleep of the thread because of something for which callers who look would find their turn, too.
-  void tell() {
-    changes_.fetch_add(1);
-    if (!naps()) events_.wake();
-  }
+  void tell();
   /// Makes one turn. @return true when something advanced
   bool progress() TCPX_EXCLUDES(mutex_);
   /// Call in a loop that waits: makes progress if there is no progress thread.
@@ -97,6 +96,9 @@ class ProgressEngine {
  private:
   void run();
   bool turn() TCPX_REQUIRES(mutex_);
+  bool move_bytes(bool readable) TCPX_REQUIRES(mutex_);
+  void attend();
+  void leave();
   bool try_turn() TCPX_REQUIRES(mutex_);
   bool take_submissions() TCPX_REQUIRES(mutex_);
   bool begin_here(ConnId conn) TCPX_EXCLUDES(mutex_);
@@ -114,6 +116,7 @@ class ProgressEngine {
   SubmissionQueue<Notification> notifications_;  // popped with the lock held; owns its items
   std::atomic<uint64_t> changes_{0};             // how often callers have taken the lock, and threads have told
   std::atomic<bool> stop_{false};
+  std::atomic<bool> told_{false};  // by the last turn of io_: the links need one
   // A cache line that changes only when the progress thread falls asleep or wakes, because every look reads it.
   alignas(64) std::atomic<bool> rests_{false};  // it does, and looks after deadlines in time
   std::atomic<bool> naps_{false};               // it leaves the sockets to callers who look
@@ -123,7 +126,9 @@ class ProgressEngine {
   // Cache lines of its own, because every submitter reads it while the members above change in every turn.
   alignas(64) WakeableEpoll events_;
   FairMutex mutex_;
+  bool moved_ TCPX_GUARDED_BY(mutex_) = false;  // bytes of the plugin, in the last turn
   ServedLinks links_ TCPX_GUARDED_BY(mutex_);
+  std::unique_ptr<IoLoop> io_;  // constant while the thread runs
   std::thread thread_;
 };
 

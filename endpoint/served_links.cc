@@ -121,11 +121,16 @@ void ServedLinks::notify(std::unique_ptr<Notification> notification) {
   served->has_work = true;
 }
 
+bool ServedLinks::look_at_sockets(bool and_plugins) {
+  // If all links are in shared memory, few turns need this system call.
+  const bool may_tell = sockets_ > 0 || std::exchange(woken_, false) || (and_plugins && chunks_in_flight() > 0) ||
+                        Clock::steady().now() >= next_look_;
+  return may_tell && mark_readable();
+}
+
 bool ServedLinks::turn() {
   const TimePoint now = Clock::steady().now();
   const bool look = now >= next_look_;
-  // If all links are in shared memory, no turn needs this system call.
-  if (look || sockets_ > 0 || std::exchange(woken_, false)) mark_readable();
   if (look) next_look_ = now + kLookEvery;
   const bool cancels = operations_.take_cancel_requests();
   bool advanced = false;
@@ -148,11 +153,14 @@ void ServedLinks::progress(ConnId conn) {
   if (served != nullptr) attend(*served->link, [&] { (void)served->link->progress(false); });
 }
 
-void ServedLinks::mark_readable() {
+bool ServedLinks::mark_readable() {
   WakeableEpoll::Tags room;
+  bool plugins = false;
   for (const uint64_t tag : events_.readable(room)) {
+    plugins |= tag == kPluginTag;
     if (Served* const served = find(ConnId{tag}); served != nullptr) served->readable = true;
   }
+  return plugins;
 }
 
 void ServedLinks::watch(Served& served, bool on) {

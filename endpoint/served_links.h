@@ -29,6 +29,8 @@ class ServedLinks {
  public:
   /// How often links without an event are served, for deadlines and peers that are gone.
   static constexpr std::chrono::milliseconds kLookEvery{20};
+  /// Tag of the plugin's sockets in the events; no connection has it.
+  static constexpr uint64_t kPluginTag = UINT64_MAX;
 
   /// @param forget called with a connection that nobody claimed when its link is removed. All must outlive this
   ServedLinks(const EndpointConfig& config, OperationTable& operations, WakeableEpoll& events, std::function<void(ConnId)> forget)
@@ -55,6 +57,9 @@ class ServedLinks {
   void submit(Operation& operation);
   /// Gives a notification to its link, or drops it if the link is gone.
   void notify(std::unique_ptr<Notification> notification);
+  /// Looks which sockets can be read, for the next turn, if that may tell something. @param and_plugins also while links only wait for
+  /// the plugin's @return true when those (kPluginTag) can be read
+  bool look_at_sockets(bool and_plugins);
   /// Serves the links that have something to do. @return true when something advanced
   bool turn();
   void progress(ConnId conn);
@@ -66,6 +71,8 @@ class ServedLinks {
   bool prepare_sleep();
   /// After a sleep, by the thread that slept.
   void end_sleep();
+  /// Lets the next look be a thorough one.
+  void expect_readable() { woken_ = true; }
 
   /// Fails the links whose peers use the region. @return false: there is no such link
   bool fail_those_that_serve(MemoryId region);
@@ -102,7 +109,7 @@ class ServedLinks {
   Served* find(ConnId conn);
   Served* find(ConnId conn, uint64_t number);
   void watch(Served& served, bool on);
-  void mark_readable();
+  bool mark_readable();
   void look_after();
   void close_longest_idle();
   bool keep_counts(const Link& link);

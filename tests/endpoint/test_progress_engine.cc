@@ -2,12 +2,17 @@
 #include "endpoint/progress_engine.h"
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "tests/support/ok.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -120,6 +125,111 @@ TEST_P(ProgressEngineTest, TheEndTakesWhatIsLeft) {
   other.join();
   engine_.stop();
   for (const OperationId id : ids) EXPECT_EQ(operations_.poll(id).status.code(), Code::kPeerGone);
+}
+
+/// Sockets of a plugin.
+class FakeIo final : public IoLoop {
+ public:
+  ~FakeIo() override {
+    if (ended) ended(attending);
+  }
+  void come() {
+    ++found_;
+    const uint64_t one = 1;
+    ASSERT_EQ(::write(event_.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  }
+  int fd() const override { return event_.get(); }
+  void attend() override { ++attending; }
+  bool turn(bool readable) override {
+    EXPECT_GT(attending, 0);
+    uint64_t count = 0;
+    if (!readable || ::read(event_.get(), &count, sizeof count) < 0) return false;
+    while (found_ > 0) {
+      --found_;
+      moved_on = std::this_thread::get_id();
+      if (told) told();
+      ++moved;
+    }
+    return true;
+  }
+  void leave() override { --attending; }
+
+  std::function<void()> told;
+  std::function<void(int attending)> ended;
+  std::atomic<int> attending = 0, moved = 0;
+  std::atomic<std::thread::id> moved_on;
+
+ private:
+  const UniqueFd event_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  std::atomic<int> found_ = 0;
+};
+
+class EngineWithIo : public ::testing::Test {
+ protected:
+  EngineWithIo() {
+    auto io = std::make_unique<FakeIo>();
+    io_ = io.get();
+    EXPECT_OK(engine_.start(std::move(io)));
+  }
+  bool naps() {
+    return wait_until([&] {
+      engine_.wake();  // it may sleep without knowing that it is looked for
+      for (int i = 0; i < 20 && !engine_.naps(); ++i) (void)engine_.look();
+      return engine_.naps();
+    });
+  }
+
+  const EndpointConfig config_;
+  const std::unique_ptr<MemoryOps> memory_ = make_host_memory_ops();
+  OperationTable operations_{16};
+  ProgressEngine engine_{*memory_, config_, operations_, [](ConnId) {}};
+  FakeIo* io_ = nullptr;
+};
+
+TEST_F(EngineWithIo, TheProgressThreadMovesBytesWhenNobodyLooks) {
+  for (int i = 1; i <= 100; ++i) {
+    io_->come();
+    ASSERT_TRUE(wait_until([&] { return io_->moved == i; }));
+    EXPECT_NE(io_->moved_on.load(), std::this_thread::get_id());
+  }
+  EXPECT_TRUE(wait_until([&] { return io_->attending == 0; })) << "it sleeps";
+}
+
+TEST_F(EngineWithIo, WhoeverLooksMovesThem) {
+  const auto self = std::this_thread::get_id();
+  bool here = false;
+  // The progress thread looks, too, when it has napped.
+  for (int i = 1; i <= 1000 && !here; ++i) {
+    ASSERT_TRUE(naps());
+    io_->come();
+    ASSERT_TRUE(wait_until([&] { return engine_.look() || io_->moved == i; }));
+    ASSERT_TRUE(wait_until([&] { return io_->moved == i; }));
+    here = io_->moved_on.load() == self;
+  }
+  EXPECT_TRUE(here);
+}
+
+// What a thread moves may be what it waits for itself.
+TEST_F(EngineWithIo, WhatItsOwnTurnTellsNeedsNoWaking) {
+  std::atomic<int> told = 0;
+  io_->told = [&] {
+    engine_.tell();
+    ++told;
+  };
+  for (int i = 1; i <= 100; ++i) {
+    io_->come();
+    ASSERT_TRUE(wait_until([&] { return told == i; }));
+    ASSERT_TRUE(wait_until([&] { return io_->attending == 0; })) << "it keeps itself awake";
+  }
+}
+
+TEST_F(EngineWithIo, TheEndGivesTheSocketsBackUnattended) {
+  std::optional<int> attending;
+  io_->ended = [&](int count) { attending = count; };
+  io_->come();
+  ASSERT_TRUE(wait_until([&] { return io_->moved == 1; }));
+  engine_.stop();
+  EXPECT_EQ(attending, 0);
 }
 
 }  // namespace

@@ -24,10 +24,14 @@ class ServedLinksTest : public LinkTest {
     if (pending(id)) links_.retire(kConn, false);
     return end_of(id);
   }
+  void turn() {
+    EXPECT_FALSE(links_.look_at_sockets(true)) << "no plugin's are watched";
+    (void)links_.turn();
+  }
   bool turn_until_empty() {
     return wait_until([&] {
       clock_.advance(std::chrono::milliseconds(10));
-      (void)links_.turn();
+      turn();
       return links_.empty();
     });
   }
@@ -78,7 +82,7 @@ TEST_F(ServedLinksTest, CountsOutliveTheirLinks) {
 TEST_F(ServedLinksTest, AConnectionThatNobodyUsesIsKeptAndRevived) {
   add();
   links_.retire(kConn, true);
-  (void)links_.turn();
+  turn();
   EXPECT_TRUE(links_.revive(kConn));
   links_.retire(kConn, false);
   EXPECT_FALSE(links_.revive(kConn)) << "it is closing";
@@ -110,7 +114,7 @@ TEST_F(ServedLinksTest, AClaimedOneStaysUntilItIsRetired) {
   ASSERT_NE(links_.claim(kConn), nullptr);
   peer_.reset();
   EXPECT_TRUE(wait_until([&] {
-    (void)links_.turn();
+    turn();
     return !links_.is_alive(kConn) && !links_.needs_polling();
   }));
   EXPECT_FALSE(links_.empty());
