@@ -146,8 +146,8 @@ constexpr VariableInfo kTable[] = {
      "messages wait while it is used up."},
     {Variable::kSoftIoThreads, "UCCL_TCPX_SOFT_IO_THREADS", VariableKind::kInteger, "threads", 1, 64, 0,
      "a quarter of the usable cores, 1 to 8", "",
-     "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process. Unset, and on one or "
-     "two cores: none of their own for endpoints, whose progress thread and callers move the bytes."},
+     "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process. Unset, with "
+     "fewer than eight usable cores, the progress threads and callers of endpoints move the bytes, which is faster there."},
     {Variable::kSoftSpinUs, "UCCL_TCPX_SOFT_SPIN_US", VariableKind::kInteger, "us", 0, 1000000, -1,
      "200, or 0 when the I/O threads leave fewer than two usable cores", "",
      "Software plugin: how long an I/O thread polls after its last work before it sleeps. Polling saves small messages a wake-up, but "

@@ -188,7 +188,7 @@ class NetPlugin {
   virtual bool tell_changes([[maybe_unused]] RecvComm comm, [[maybe_unused]] std::function<void()> told) { return false; }
 
   /// Takes over the plugin's sockets, for a caller that always attends when they are ready: its own comms' and those of others.
-  /// @return null: threads of the plugin serve them, which is better unless there are few cores
+  /// @return null: threads of the plugin serve them, which is better where there are cores for several
   virtual std::unique_ptr<IoLoop> borrow_io() { return nullptr; }
 
   /// Only after `test` returned true for this receive, before `consumed` and before the comm's next post. kProtocol when the

@@ -86,8 +86,7 @@ Result<Config> Config::from_environment() {
   // A polling thread occupies a core. That is harmless where two remain for the callers, one per direction.
   const bool cores_to_spare = cores >= config.io_threads + 2;
   config.spin = spin >= 0 ? std::chrono::microseconds(spin) : cores_to_spare ? kDefaultSpin : Duration::zero();
-
-  config.lends_io = io_threads == 0 && spin < 0 && !cores_to_spare;
+  config.lends_io = io_threads == 0 && spin < 0 && config.io_threads == 1;
 
   TCPX_ASSIGN_OR_RETURN(const auto zero_copy, environment_choice(Variable::kSoftZeroCopy));
   config.zero_copy = static_cast<ZeroCopy>(zero_copy);

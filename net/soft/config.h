@@ -25,7 +25,7 @@ struct Config {
   uint64_t pool_bytes = 0;            ///< multiple of kPageBytes
   uint32_t io_threads = 1;
   Duration spin{};
-  bool lends_io = false;  ///< NetPlugin::borrow_io: there are few cores, and no variable asks for threads
+  bool lends_io = false;  ///< NetPlugin::borrow_io: there would be one thread, and no variable asks for it
   ZeroCopy zero_copy = ZeroCopy::kAuto;
   Network network = Network::kAuto;
   std::string devmem_socket;      ///< of tcpx_devmemd
