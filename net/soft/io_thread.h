@@ -142,6 +142,7 @@ class IoPool {
   static Result<std::shared_ptr<IoPool>> create(uint32_t threads, Duration spin = Duration::zero(), const CoreSet& cores = {});
   /// Numbers go round.
   IoThread& at(size_t number) { return *threads_[number % threads_.size()]; }
+  size_t size() const { return threads_.size(); }
   /// For handlers that are seldom busy and must not take a turn from busy ones.
   IoThread& any() { return *threads_.front(); }
   /// The loop of its only thread; null: there are several.

@@ -20,7 +20,9 @@ SoftSendComm::SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool
                            ConnectedSockets& sockets)
     : SoftComm(ObjectKind::kSendComm, memory, device, std::move(io), sockets),
       chunking_{.most_bytes = sockets.chunk_bytes,
-                .sockets = static_cast<uint32_t>(std::max(sockets.device_sockets, sockets.data.size() - sockets.device_sockets))},
+                // More than the threads that write cannot write at a time.
+                .sockets = static_cast<uint32_t>(
+                    std::min(io_->size(), std::max(sockets.device_sockets, sockets.data.size() - sockets.device_sockets)))},
       device_sockets_(sockets.device_sockets < sockets.data.size() ? sockets.device_sockets : 0),
       headers_apart_(sockets.headers_apart),
       device_sources_(std::move(sockets.device_sources)),

@@ -177,7 +177,7 @@ Result<HelloAnswer> decode_hello_answer(std::span<const std::byte, kHelloAnswerB
 struct Chunking {
   static constexpr uint32_t kLeastChunkBytes = 256 * 1024;
   uint32_t most_bytes = 0;  ///< multiple of kPageBytes, at least one page
-  uint32_t sockets = 1;     ///< from 1
+  uint32_t sockets = 1;     ///< that write at a time, from 1
 
   /// The cut of a message of `total` bytes, which is the length of all its chunks but the last: a multiple of kPageBytes, from
   /// min(kLeastChunkBytes, most_bytes) to most_bytes.

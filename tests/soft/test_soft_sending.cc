@@ -102,7 +102,15 @@ TEST_F(SendingFlow, ASocketThatIsFullHoldsNoOtherMessageUp) {
   }
 }
 
+TEST_F(SendingFlow, OneThreadCutsForOneSocket) {
+  start(kMost, kMost, kSmallBuffer);
+  const abi::TcpxRequest* request = post(kMost);
+  EXPECT_EQ(read_cuts(kMost), (Cuts{{0, kMost}}));
+  EXPECT_TRUE(is_done(request));
+}
+
 TEST_F(SendingFlow, TheMoreIsUnderWayTheLargerAreTheChunks) {
+  io_ = *IoPool::create(2);
   start(kMost, kMost, kSmallBuffer);
   std::vector<abi::TcpxRequest*> requests;
   for (int i = 0; i < 5; ++i) requests.push_back(post(kMost));
@@ -118,6 +126,7 @@ TEST_F(SendingFlow, TheMoreIsUnderWayTheLargerAreTheChunks) {
 
 // Requests that are finished but not tested occupy a slot, not bytes.
 TEST_F(SendingFlow, WhatIsWithTheKernelIsNotUnderWay) {
+  io_ = *IoPool::create(2);
   start(kMost, kMost, kSmallBuffer);
   for (uint64_t sequence = 0; sequence < kQueueDepth; ++sequence) {
     post(kMost);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <future>
 #include <random>
 #include <thread>
@@ -59,12 +60,13 @@ TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
 // A socket copies ahead, but not what others are about to take: written one after the other, it would be late.
 TEST_F(SoftStaging, EverySocketTakesItsShareOfALoneMessage) {
   constexpr size_t kSockets = 4, kBytes = kSockets * size_t{Chunking::kLeastChunkBytes};
-  io_ = *IoPool::create(1);
-  Blocker blocker(*io_);
+  io_ = *IoPool::create(kSockets);
+  std::deque<Blocker> blockers;
+  for (size_t thread = 0; thread < kSockets; ++thread) blockers.emplace_back(*io_, thread);
   memory_.hold_copies();
   auto sender = make(kMiB, kBytes, 1, 0, kSockets);
   sender->post(0, kBytes);
-  blocker.release();
+  for (Blocker& blocker : blockers) blocker.release();
   EXPECT_TRUE(some_copy_held(kSockets)) << "until then no socket is done with its first chunk, and takes another one only ahead";
   memory_.release_copies();
   sender->expect_arrived_and_done();
