@@ -65,8 +65,9 @@ int main(int argc, char** argv) {
   (void)environment_preset(Variable::kLogLevel, "info");
   config.socket = environment_text(Variable::kDevmemSocket);
   std::string group;
-  app.add_option("--socket", config.socket, "path of the Unix socket at which it listens (UCCL_TCPX_DEVMEM_SOCKET)")
-      ->capture_default_str();
+  app.add_option("--socket", config.socket,
+                 concat("path of the Unix socket at which it listens (default UCCL_TCPX_DEVMEM_SOCKET, else ",
+                        environment_info(Variable::kDevmemSocket).default_text, ")"));
   app.add_option("--group", group, "name or number of the group whose members may ask, which owns the socket");
   app.add_option("--interface", config.interfaces, "interfaces that it gives, as a shell pattern; may be repeated. Default: all");
   int exit_code = kExitPassed;

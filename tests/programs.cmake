@@ -245,7 +245,7 @@ set_tests_properties(c_api_c99 c_api_c99_library PROPERTIES LABELS loopback TIME
 set_property(TEST c_api_c99_library APPEND PROPERTY LABELS plugin)
 
 # tcpx_devmemd
-tcpx_add_run(devmemd.help host ${_exit} 0 "Exit code: 0 ended by SIGTERM" $<TARGET_FILE:tcpx_devmemd> --help)
+tcpx_add_run(devmemd.help host ${_exit} 0 "UCCL_TCPX_DEVMEM_SOCKET, else /run/tcpx-devmem/daemon" $<TARGET_FILE:tcpx_devmemd> --help)
 tcpx_add_run(devmemd.usage host ${_exit} 2 "--no-such" $<TARGET_FILE:tcpx_devmemd> --no-such)
 tcpx_add_run(devmemd.no_group host ${_exit} 1 "there is no group nobodys" $<TARGET_FILE:tcpx_devmemd> --group nobodys)
 tcpx_add_run(devmemd.no_path host ${_exit} 1 "devmemd is not a path" $<TARGET_FILE:tcpx_devmemd> --socket devmemd)
