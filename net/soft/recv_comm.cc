@@ -125,7 +125,7 @@ Result<abi::TcpxRequest*> SoftRecvComm::irecv(void* data, int size, int tag, con
       request->size = size;
       request->unpack_slot.cnt = nullptr;
       if (bounced) ++cuda_receives_;
-      choose_sockets(bounced);
+      if (has_device_sockets_ && choices_.choose(posted_, bounced)) tell_choice();
       if (begun_ == posted_++) kick_sockets(begun_);  // otherwise earlier messages must begin first
       be_patient_again();
     }
@@ -134,32 +134,10 @@ Result<abi::TcpxRequest*> SoftRecvComm::irecv(void* data, int size, int tag, con
   return request;
 }
 
-void SoftRecvComm::choose_sockets(bool device) {
-  if (!has_device_sockets_ || chosen_ == device) return;
-  chosen_ = device;
-  choice_ = {.sequence = posted_, .device = device};
-  send_choice();
-}
-
-void SoftRecvComm::send_choice() {
-  while (choice_left_ > 0 || choice_) {
-    if (choice_left_ == 0) {
-      encode_choice(*choice_, choice_record_);
-      choice_left_ = kChoiceBytes;
-      choice_.reset();
-    }
-    const auto sent = control_->try_send(std::span(choice_record_).last(choice_left_));
-    if (!sent.is_ok()) return;  // the socket's handler sees that, too
-    choice_left_ -= *sent;
-    if (choice_left_ > 0) break;
-  }
-  choice_waits_.store(choice_left_ > 0);
-}
-
 void SoftRecvComm::on_control_ready() {
   if (!choice_waits_.load()) return;
   MutexLock lock(mutex_);
-  send_choice();
+  tell_choice();
 }
 
 bool SoftRecvComm::begin_message(const ChunkHeader& header) {

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "net/soft/comm.h"
 #include "net/soft/page_pool.h"
+#include "net/soft/socket_choices.h"
 #include "net/soft/unpack_queue.h"
 
 namespace tcpx::soft {
@@ -99,10 +100,7 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kRequests]; }
   bool begin_message(const ChunkHeader& header) TCPX_REQUIRES(mutex_);
   Status check_chunk(const ChunkHeader& header, const Message& target) const TCPX_REQUIRES(mutex_);
-  /// Tells the sender by which sockets the newest receive should come, if those before it should not. It may hear that too late:
-  /// messages are received by any.
-  void choose_sockets(bool device) TCPX_REQUIRES(mutex_);
-  void send_choice() TCPX_REQUIRES(mutex_);
+  void tell_choice() TCPX_REQUIRES(mutex_) { choice_waits_.store(!choices_.tell(*control_)); }
   /// Copies what is listed of a message into its pages.
   Status gather(std::span<const Fragment> listed, std::span<const uint32_t> pages) const;
   /// How the payload has come.
@@ -125,11 +123,8 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   const bool has_device_sockets_;
   UnpackQueue queue_;
   Message messages_[kRequests] TCPX_GUARDED_BY(mutex_);
-  std::optional<bool> chosen_ TCPX_GUARDED_BY(mutex_);          // device sockets, of the newest receive; nullopt: none was posted
-  std::optional<SocketChoice> choice_ TCPX_GUARDED_BY(mutex_);  // to be told
-  std::array<std::byte, kChoiceBytes> choice_record_ TCPX_GUARDED_BY(mutex_);
-  size_t choice_left_ TCPX_GUARDED_BY(mutex_) = 0;  // of the record
-  std::atomic<bool> choice_waits_{false};           // for room
+  ToldChoices choices_ TCPX_GUARDED_BY(mutex_);
+  std::atomic<bool> choice_waits_{false};  // for room
   uint64_t begun_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t consumed_ TCPX_GUARDED_BY(mutex_) = 0;
   uint32_t cuda_receives_ TCPX_GUARDED_BY(mutex_) = 0;  // posted and not consumed

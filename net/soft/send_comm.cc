@@ -229,35 +229,13 @@ bool SoftSendComm::flush_header() {
 }
 
 bool SoftSendComm::goes_by_device(const SoftRegion& region) {
-  if (device_sockets_ == 0) return true;
-  while (choices_.size() > 1 && choices_[1].sequence <= posted_) choices_.pop_front();
-  if (!choices_.empty() && choices_.front().sequence <= posted_) return choices_.front().device;
-  return region.type == MemoryType::kCuda;
+  return device_sockets_ == 0 || choices_.device_for(posted_).value_or(region.type == MemoryType::kCuda);
 }
 
 Status SoftSendComm::on_control_bytes(std::span<const std::byte> bytes) {
   if (device_sockets_ == 0) return Owner::on_control_bytes(bytes);
   MutexLock lock(mutex_);
-  while (!bytes.empty()) {
-    const auto taken = bytes.first(std::min(bytes.size(), kChoiceBytes - choice_read_));
-    std::copy(taken.begin(), taken.end(), choice_.begin() + static_cast<ptrdiff_t>(choice_read_));
-    choice_read_ += taken.size();
-    bytes = bytes.subspan(taken.size());
-    if (choice_read_ < kChoiceBytes) break;
-    choice_read_ = 0;
-    TCPX_ASSIGN_OR_RETURN(const SocketChoice choice, decode_choice(choice_));
-    TCPX_RETURN_IF_ERROR(take_choice(choice));
-  }
-  return Status::ok();
-}
-
-// Numbers grow, and are below that of the last receive that can be posted. So those that no message has passed are few.
-Status SoftSendComm::take_choice(const SocketChoice& choice) {
-  const bool grows = choices_.empty() || choice.sequence > choices_.back().sequence;
-  if (!grows || choice.sequence >= posted_ + kRequests)
-    return Status(Code::kProtocol, "control socket", concat("choice of sockets for message ", choice.sequence));
-  choices_.push_back(choice);
-  return Status::ok();
+  return choices_.take(bytes, posted_);
 }
 
 bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {

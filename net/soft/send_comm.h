@@ -19,12 +19,12 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "net/soft/comm.h"
+#include "net/soft/socket_choices.h"
 #include "net/soft/staging_pool.h"
 
 namespace tcpx::soft {
@@ -90,7 +90,6 @@ class SoftSendComm final : public SoftComm {
   Status check_send(const void* data, uint32_t bytes, const SoftRegion* region) const TCPX_REQUIRES(mutex_);
   /// Whether the next message goes by device sockets.
   bool goes_by_device(const SoftRegion& region) TCPX_REQUIRES(mutex_);
-  Status take_choice(const SocketChoice& choice) TCPX_REQUIRES(mutex_);
   /// Without kicking the sockets of the next message.
   bool claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_REQUIRES(mutex_);
   /// Starts copying the first piece of a message, on the caller's thread. Returns no slot when the I/O thread is to do it.
@@ -124,10 +123,7 @@ class SoftSendComm final : public SoftComm {
   // themselves.
   uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
   uint32_t coming_ TCPX_GUARDED_BY(mutex_);  // bit i: socket i is new or has been kicked, and has not claimed since
-  // By which sockets the receiver wants messages, the earliest first. The first one holds, or is the next.
-  std::deque<SocketChoice> choices_ TCPX_GUARDED_BY(mutex_);
-  std::array<std::byte, kChoiceBytes> choice_ TCPX_GUARDED_BY(mutex_);  // being read
-  size_t choice_read_ TCPX_GUARDED_BY(mutex_) = 0;
+  HeardChoices choices_ TCPX_GUARDED_BY(mutex_);
   // The rest of a header that the kernel has taken in part. It counts as one more chunk of its message.
   std::array<std::byte, kChunkHeaderBytes> header_ TCPX_GUARDED_BY(mutex_);
   size_t header_left_ TCPX_GUARDED_BY(mutex_) = 0;
