@@ -12,7 +12,7 @@ failure() { echo "FAILED: $*" && failed=1; }
 # far COMMAND...: on the other host, which is a network namespace.
 far() { nsenter -t "$other" -n "$@"; }
 
-unshare -n sleep 1000 &
+unshare -n sleep 1000000 &
 other=$!
 until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.1; done
 ip link set lo up
