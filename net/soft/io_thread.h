@@ -6,6 +6,9 @@
 //
 // A thread without work for its spin time sleeps in epoll_wait without a timeout: idle connections cost no processor time.
 // While it is awake a kick costs no system call.
+//
+// The loop of a thread can be lent (IoLoop): then the turns of those who have borrowed it call the handlers, one turn at a time, and the
+// thread rests until the last one gives it back.
 #pragma once
 
 #include <sys/epoll.h>
@@ -77,7 +80,7 @@ class IoThread {
   /// Fills an empty `registration`. `handler` and `fd` must outlive it. The handler is called once soon, ready or not.
   Status add(int fd, IoHandler& handler, IoRegistration& registration) TCPX_EXCLUDES(handlers_mutex_);
 
-  // As IoLoop's. Until the last `take_back` the thread itself rests.
+  // Of those who borrow the loop: as IoLoop's, between `lend` and `take_back`. A handler that the thread is calling just then ends there.
   void lend() TCPX_EXCLUDES(kicked_mutex_);
   void take_back() TCPX_EXCLUDES(kicked_mutex_);
   int fd() const { return epoll_.get(); }
