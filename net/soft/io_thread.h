@@ -93,7 +93,7 @@ class IoThread {
   IoThread(UniqueFd epoll, UniqueFd wake, Duration spin) : epoll_(std::move(epoll)), wake_(std::move(wake)), spin_(spin) {}
   void run();
   enum class Reason { kEvent, kHangUp, kKick, kAgain };
-  void call(uint64_t id, Reason reason) TCPX_EXCLUDES(handlers_mutex_);
+  void call(uint64_t id, Reason reason) TCPX_REQUIRES(loop_mutex_) TCPX_EXCLUDES(handlers_mutex_);
   void kick(uint64_t id) TCPX_EXCLUDES(kicked_mutex_);
   void end_wait();
   void remove(int fd, uint64_t id) TCPX_EXCLUDES(handlers_mutex_);

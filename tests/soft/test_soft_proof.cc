@@ -259,12 +259,13 @@ class SoftProofImpostor : public SoftProof {
   template <class Answer>
   Status connect_to_impostor(Answer answer) {
     auto impostor = std::async(std::launch::async, [&] {
-      const UniqueFd first = next_of(fd_.get());
-      const UniqueFd second = next_of(fd_.get());
+      UniqueFd first = next_of(fd_.get());
+      UniqueFd second = next_of(fd_.get());
       HelloRecord said{};
       EXPECT_OK(recv_all(first.get(), said, soon()));
       const auto bytes = answer(said);
       EXPECT_OK(send_all(first.get(), std::as_bytes(std::span(bytes)), soon()));
+      return std::pair(std::move(first), std::move(second));  // open until the answer has been read
     });
     const Status status = connect(info_, &secret_).status();
     impostor.get();
