@@ -265,7 +265,9 @@ class SoftProofImpostor : public SoftProof {
       EXPECT_OK(recv_all(first.get(), said, soon()));
       const auto bytes = answer(said);
       EXPECT_OK(send_all(first.get(), std::as_bytes(std::span(bytes)), soon()));
-      return std::pair(std::move(first), std::move(second));  // open until the answer has been read
+      for (const UniqueFd* each : {&first, &second}) ::shutdown(each->get(), SHUT_WR);
+      // Closed before the answer is read, they would reset the connection: the second one has bytes that nobody has read.
+      return std::pair(std::move(first), std::move(second));
     });
     const Status status = connect(info_, &secret_).status();
     impostor.get();
