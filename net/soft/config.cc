@@ -86,8 +86,8 @@ Result<Config> Config::from_environment() {
   // A polling thread occupies a core. That is harmless where two remain for the callers, one per direction.
   const bool cores_to_spare = cores >= config.io_threads + 2;
   config.spin = spin >= 0 ? std::chrono::microseconds(spin) : cores_to_spare ? kDefaultSpin : Duration::zero();
-  // Of two processes that share 3 or 4 cores, 256 KiB alone are 1.3 to 2 times as fast so, and 8 MiB 1.1 to 1.4; streams, and one with 4
-  // cores of its own, as with the thread (16 cores of an H200's host, 2026-11-28).
+  // Between two processes that share 3 or 4 cores, 256 KiB alone move 1.3 to 2 times as fast so, and 8 MiB 1.1 to 1.4; streams, and
+  // processes with 4 cores of their own, are as fast as with the thread (an H200's host, 2026-11-28).
   config.lends_io = io_threads == 0 && spin < 0 && config.io_threads == 1;
 
   TCPX_ASSIGN_OR_RETURN(const auto zero_copy, environment_choice(Variable::kSoftZeroCopy));

@@ -80,7 +80,8 @@ class IoThread {
   /// Fills an empty `registration`. `handler` and `fd` must outlive it. The handler is called once soon, ready or not.
   Status add(int fd, IoHandler& handler, IoRegistration& registration) TCPX_EXCLUDES(handlers_mutex_);
 
-  // Of those who borrow the loop: as IoLoop's, between `lend` and `take_back`. A handler that the thread is calling just then ends there.
+  // Calls of those who borrow the loop, as IoLoop's, between `lend` and `take_back`. A handler that the thread is calling just then ends
+  // there.
   void lend() TCPX_EXCLUDES(kicked_mutex_);
   void take_back() TCPX_EXCLUDES(kicked_mutex_);
   int fd() const { return epoll_.get(); }

@@ -16,7 +16,7 @@
 
 namespace tcpx::soft {
 
-/// Of the receiver. One thread at a time.
+/// The receiver's end. One thread at a time.
 class ToldChoices {
  public:
   /// Call for each message in turn. @return true when there is something to tell: call `tell`
@@ -31,7 +31,7 @@ class ToldChoices {
   size_t left_ = 0;  // of the record
 };
 
-/// Of the sender. One thread at a time.
+/// The sender's end. One thread at a time.
 class HeardChoices {
  public:
   /// Takes what has come on the control socket. @param posted number of the next message

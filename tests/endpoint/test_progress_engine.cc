@@ -209,7 +209,7 @@ TEST_F(EngineWithIo, WhoeverLooksMovesThem) {
   EXPECT_TRUE(here);
 }
 
-// What a thread moves may be what it waits for itself.
+// The bytes that a thread moves may be those for which it waits itself.
 TEST_F(EngineWithIo, WhatItsOwnTurnTellsNeedsNoWaking) {
   std::atomic<int> told = 0;
   io_->told = [&] {

@@ -269,7 +269,7 @@ TEST(SoftConfig, TheDefaultOfSpinningLeavesTwoCoresToCallers) {
   ::unsetenv("UCCL_TCPX_SOFT_SPIN_US");
 }
 
-// Who asks for threads gets them.
+// A setting that asks for threads gets them.
 TEST(SoftConfig, SocketsAreLentWhereThereWouldBeOneThread) {
   ::unsetenv("UCCL_TCPX_SOFT_IO_THREADS");
   ::unsetenv("UCCL_TCPX_SOFT_SPIN_US");
