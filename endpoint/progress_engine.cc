@@ -179,10 +179,11 @@ bool ProgressEngine::look() {
 
 bool ProgressEngine::turn() {
   bool any = (!submitted_.empty() || !notifications_.empty()) && take_submissions();
+  const TimePoint now = Clock::steady().now();
   moved_ = false;
-  any |= move_bytes(links_.look_at_sockets(io_ != nullptr));
+  any |= move_bytes(links_.look_at_sockets(now, io_ != nullptr));
   told_ = false;
-  any |= links_.turn();
+  any |= links_.turn(now);
   return move_bytes(false) || any;
 }
 

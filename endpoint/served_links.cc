@@ -121,15 +121,14 @@ void ServedLinks::notify(std::unique_ptr<Notification> notification) {
   served->has_work = true;
 }
 
-bool ServedLinks::look_at_sockets(bool and_plugins) {
+bool ServedLinks::look_at_sockets(TimePoint now, bool and_plugins) {
   // If all links are in shared memory, few turns need this system call.
-  const bool may_tell = sockets_ > 0 || std::exchange(woken_, false) || (and_plugins && chunks_in_flight() > 0) ||
-                        Clock::steady().now() >= next_look_;
+  const bool may_tell =
+      sockets_ > 0 || std::exchange(woken_, false) || now >= next_look_ || (and_plugins && chunks_in_flight() > 0);
   return may_tell && mark_readable();
 }
 
-bool ServedLinks::turn() {
-  const TimePoint now = Clock::steady().now();
+bool ServedLinks::turn(TimePoint now) {
   const bool look = now >= next_look_;
   if (look) next_look_ = now + kLookEvery;
   const bool cancels = operations_.take_cancel_requests();

@@ -59,9 +59,9 @@ class ServedLinks {
   void notify(std::unique_ptr<Notification> notification);
   /// Looks which sockets can be read, for the next turn, if that may tell something. @param and_plugins also while links only wait for
   /// the plugin's @return true when those (kPluginTag) can be read
-  bool look_at_sockets(bool and_plugins);
-  /// Serves the links that have something to do. @return true when something advanced
-  bool turn();
+  bool look_at_sockets(TimePoint now, bool and_plugins);
+  /// Serves the links that have something to do. @param now as for the look before @return true when something advanced
+  bool turn(TimePoint now);
   void progress(ConnId conn);
   /// As in Link, for any of them.
   bool needs_turns() const;

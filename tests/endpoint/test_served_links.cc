@@ -25,8 +25,9 @@ class ServedLinksTest : public LinkTest {
     return end_of(id);
   }
   void turn() {
-    EXPECT_FALSE(links_.look_at_sockets(true)) << "no plugin's are watched";
-    (void)links_.turn();
+    const TimePoint now = Clock::steady().now();
+    EXPECT_FALSE(links_.look_at_sockets(now, true)) << "no plugin's are watched";
+    (void)links_.turn(now);
   }
   bool turn_until_empty() {
     return wait_until([&] {
