@@ -144,10 +144,9 @@ void IoThread::call(uint64_t id, Reason reason) {
   again_.push_back(id);
 }
 
-bool IoThread::handle(std::span<const epoll_event> events) {
+void IoThread::handle(std::span<const epoll_event> events) {
   again_now_.swap(again_);
   take_kicked();
-  if (events.empty() && kicked_now_.empty() && again_now_.empty()) return false;
   loop_thread_.store(std::this_thread::get_id());
   for (const epoll_event& event : events) {
     const bool hung_up = (event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
@@ -161,15 +160,15 @@ bool IoThread::handle(std::span<const epoll_event> events) {
   again_now_.clear();
   any_again_.store(!again_.empty());
   loop_thread_.store({});
-  return true;
 }
 
 bool IoThread::turn(bool readable) noexcept {
-  if (!readable && !any_kicked_.load() && !any_again_.load()) return false;
+  if (!readable && !has_more()) return false;
   if (!loop_mutex_.try_lock()) return false;  // somebody else makes one
   Events events;
   const int count = readable ? ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0) : 0;
-  const bool found = handle(std::span(events).first(static_cast<size_t>(std::max(count, 0))));
+  const bool found = count > 0 || has_more();
+  if (found) handle(std::span(events).first(static_cast<size_t>(std::max(count, 0))));
   loop_mutex_.unlock();
   return found;
 }
@@ -199,7 +198,7 @@ void IoThread::run() {
   attend();
   while (!stop_.load()) {
     if (is_lent()) wait_while_lent();
-    const bool sleeps = !any_again_.load() && !any_kicked_.load() && (!spins || Clock::steady().now() >= sleep_at);
+    const bool sleeps = !has_more() && (!spins || Clock::steady().now() >= sleep_at);
     if (sleeps) leave();
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), sleeps ? -1 : 0);
     if (sleeps) attend();
@@ -207,13 +206,13 @@ void IoThread::run() {
       log(LogLevel::kError, "tcpx-soft: ", system_error("epoll_wait", errno).to_string());
       return;
     }
+    if (count <= 0 && !has_more()) continue;
     const TimePoint found_at = spins ? Clock::steady().now() : TimePoint();
-    bool found = false;
     {
       MutexLock lock(loop_mutex_);
-      found = handle(std::span(events).first(static_cast<size_t>(std::max(count, 0))));
+      handle(std::span(events).first(static_cast<size_t>(std::max(count, 0))));
     }
-    if (spins && found) {
+    if (spins) {
       const TimePoint now = Clock::steady().now();
       sleep_at = now + spin_.after(found_at, now);
     }

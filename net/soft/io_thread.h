@@ -99,8 +99,10 @@ class IoThread {
   void end_wait();
   void remove(int fd, uint64_t id) TCPX_EXCLUDES(handlers_mutex_);
   using Events = std::array<epoll_event, 64>;
-  /// Calls the handlers of those events, and those that were kicked or wanted another turn. @return false: there were none
-  bool handle(std::span<const epoll_event> events) TCPX_REQUIRES(loop_mutex_);
+  /// Calls the handlers of those events, and those that were kicked or wanted another turn.
+  void handle(std::span<const epoll_event> events) TCPX_REQUIRES(loop_mutex_);
+  /// True when some were, or are being called.
+  bool has_more() const { return any_kicked_.load() || any_again_.load(); }
   void take_kicked() TCPX_REQUIRES(loop_mutex_) TCPX_EXCLUDES(kicked_mutex_);
   bool is_lent() const { return borrowers_.load() > 0; }
   /// Returns when it may be lent no more.
@@ -139,8 +141,8 @@ class IoThread {
   std::atomic<std::thread::id> loop_thread_{};
 };
 
-/// Threads that share the connections. Held in shared_ptr by every comm and listener: the last one to close ends the threads,
-/// so an idle process keeps none. Must not be released on an I/O thread.
+/// Threads that share the connections. Held in shared_ptr by every comm, listener and borrower: the last one to close ends the
+/// threads, so an idle process keeps none. Must not be released on an I/O thread.
 class IoPool {
  public:
   static Result<std::shared_ptr<IoPool>> create(uint32_t threads, Duration spin = Duration::zero(), const CoreSet& cores = {});

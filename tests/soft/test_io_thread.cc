@@ -7,7 +7,6 @@
 #include <array>
 #include <deque>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "tests/support/io_blocker.h"
