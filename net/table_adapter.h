@@ -174,7 +174,6 @@ class TableAdapter final : public NetPlugin {
 
   // The software plugin of another library may be of another version.
   std::unique_ptr<IoLoop> borrow_io() override { return is_embedded() ? soft::borrow_io() : nullptr; }
-
   bool tell_changes(SendComm comm, std::function<void()> told) override {
     return is_embedded() && soft::tell_changes(raw(comm), std::move(told));
   }

@@ -12,11 +12,9 @@
 
 #include <sys/uio.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/clock.h"

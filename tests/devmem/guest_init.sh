@@ -380,9 +380,8 @@ cd / && /test_soft_abi --gtest_brief=1 >/suite 2>&1 || failure "conformance"
 tail -30 /suite
 steered "0 rules:"
 
-near_taken=$(grep ^Tcp: /proc/net/snmp | tail -1 | cut -d" " -f7)
-far_taken=$(far sh -c 'cat /proc/net/snmp' | grep ^Tcp: | tail -1 | cut -d" " -f7)
-echo "== TCP connections taken: $near_taken on this host, $far_taken on the other"
+taken() { grep ^Tcp: | tail -1 | cut -d" " -f7; }
+echo "== TCP connections taken: $(cat /proc/net/snmp | taken) on this host, $(far cat /proc/net/snmp | taken) on the other"
 kill $other
 rmmod wire_nic || failure "the module cannot be removed"
 dmesg | grep -E 'WARNING:|BUG:|Oops|stalled pool' && failure "the kernel complains"
