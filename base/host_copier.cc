@@ -260,7 +260,7 @@ std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& cop
     const auto own = own_pages();
     return own != nullptr && own->has_targets(segments);
   };
-  const bool at_once = copy->bytes_ <= kAtOnceBytes &&
+  const bool at_once = copy->bytes_ <= (crew_->wanted <= kFewThreads ? kAtOnceOfFew : kAtOnceBytes) &&
                        (may_hang == MayHang::kTargets || (copy->pages_ != nullptr && copy->pages_->has_sources(segments))) &&
                        (may_hang == MayHang::kSources || has_targets());
   bool has_threads = false;

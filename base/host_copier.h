@@ -88,8 +88,9 @@ class HostCopier {
  public:
   /// Most and least bytes of a slice, the unit of work of a thread, as far as there is more than one of them.
   static constexpr size_t kSliceBytes = 512 * 1024, kLeastSliceBytes = 128 * 1024;
-  /// `start` copies up to this many bytes itself if all of the memory is present, because waking a thread takes longer.
-  static constexpr size_t kAtOnceBytes = 128 * 1024;
+  /// `start` copies up to this many bytes itself if all of the memory is present, because waking a thread takes longer; on few cores,
+  /// which the thread would need, up to `kAtOnceOfFew`.
+  static constexpr size_t kAtOnceBytes = 128 * 1024, kAtOnceOfFew = 1024 * 1024;
   /// A thread that takes longer than this for a slice is replaced.
   static constexpr Duration kHangs = std::chrono::milliseconds(250);
   /// Most replaced threads that may hang at a time. When this many hang, further threads that hang are not replaced.
