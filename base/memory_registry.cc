@@ -223,8 +223,10 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   const std::tuple key(conn, address_of(data), bytes, access, SlotId{});
   if (const auto known = entry.slots.find(key); known != entry.slots.end() && !end.comes()) {
     slot.id = known->second;
-    auto& marks = adverts_.find(slot.id)->second.after;
+    Advert& advert = adverts_.find(slot.id)->second;
     if (after == nullptr) return slot;
+    advert.leases.clear();
+    auto& marks = advert.after;
     std::erase_if(marks, [stream](const auto& mark) { return mark.first == stream; });
     marks.emplace_back(stream, std::move(after));
     return slot;
@@ -268,6 +270,20 @@ Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const Slot
   }
   if (counted != nullptr && advert.end.uses != 0) *counted = true;
   return std::optional(HeldRange{RegionUse(*advert.entry), advert.data, advert.bytes});
+}
+
+std::optional<SlotLeases::Lease> MemoryRegistry::lease(ConnId conn, const SlotId& slot,
+                                                       const std::shared_ptr<SlotLeases>& leases) {
+  MutexLock lock(mutex_);
+  const auto found = adverts_.find(slot);
+  if (found == adverts_.end() || (found->second.conn != conn && found->second.conn != kAnyConnection)) return std::nullopt;
+  Advert& advert = found->second;
+  if (advert.end.comes() || advert.access == SlotAccess::kWrite || !advert.after.empty()) return std::nullopt;
+  std::erase_if(advert.leases, [](const HeldLease& lease) { return lease.leases().closed(); });
+  advert.leases.reserve(advert.leases.size() + 1);
+  const auto lease = leases->grant(slot);
+  if (lease) advert.leases.emplace_back(leases, slot);
+  return lease;
 }
 
 RegionUse MemoryRegistry::use_on_gpu(MemoryId after) {

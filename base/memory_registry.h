@@ -23,6 +23,7 @@
 #include "base/memory_ops.h"
 #include "base/mutex.h"
 #include "base/segment_copier.h"
+#include "base/slot_leases.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx {
@@ -206,6 +207,9 @@ class MemoryRegistry {
   /// @return nullopt: the application's GPU has not finished its work on the range yet. kNotFound: no such advertisement for this
   /// connection (any more); kInvalidArgument: the range may only be read, or only be written; kCuda: the error of the GPU's work
   Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes, bool* counted = nullptr);
+  /// Lets a peer read a slot without asking, until the slot ends or is advertised again behind work of the GPU. Not one that ends by
+  /// itself, or whose memory the GPU still uses. @return nullopt: no lease, or it has one
+  std::optional<SlotLeases::Lease> lease(ConnId conn, const SlotId& slot, const std::shared_ptr<SlotLeases>& leases);
   /// Holds the first region of GPU memory that was added after the region `after`. @return empty: there is none
   RegionUse use_on_gpu(MemoryId after);
   /// The region of GPU memory that was added last, even if it has been removed since. 0: none was
@@ -235,12 +239,9 @@ class MemoryRegistry {
     SlotAccess access = SlotAccess::kReadWrite;
     SlotEnd end = {};                                                    ///< with the uses that are left
     std::vector<std::pair<void*, std::unique_ptr<GpuMark>>> after = {};  ///< by stream; removed once reached
+    std::vector<HeldLease> leases = {};
   };
   using RangeKey = std::tuple<uintptr_t, size_t, MemoryType, bool>;
-  /// The id is a random number, so half of it is a good hash.
-  struct SlotHash {
-    size_t operator()(const SlotId& id) const { return id.low; }
-  };
 
   Result<Entry*> find(MemoryId id) TCPX_REQUIRES(mutex_);
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);

@@ -68,6 +68,9 @@ class SharedStream {
   /// True when bytes can be written. Costs only a load from memory.
   bool has_room() const { return written_ - out_.read.load(std::memory_order_relaxed) != SharedRing::kBytes; }
 
+  /// True while the peer has to be woken to read. Costs only a load from memory.
+  bool peer_sleeps() const { return out_.reader_wants.load(std::memory_order_relaxed) != 0; }
+
   /// Makes the peer wake this end from now on. Before sleeping, the caller must check once more for everything in `wants`.
   /// @param wants WakeFor bits
   /// @return true when something can be read, or when kWakeForRoom is wanted and something can be written

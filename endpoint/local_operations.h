@@ -70,6 +70,7 @@ class LocalOperations {
  private:
   bool progress_waiting();
   bool start(LocalOperation& local);
+  bool start_leased(LocalOperation& local);
   bool are_lanes_ready(const Operation& operation);
   void enter(LocalOperation& local, Window window);
   void pass(LocalOperation& local);

@@ -28,7 +28,8 @@ struct PhaseRow {
 // One row for each phase of each kind.
 constexpr auto kPhaseTable = std::to_array<PhaseRow>({
     {Phase::kGpu, kReceives, to(Phase::kPosted), EarlyEnd::kUntold, "waits for the GPU's work"},
-    {Phase::kGpu, kSends | kWrites | kReads, to(Phase::kWindow), EarlyEnd::kUntold, "waits for the GPU's work"},
+    {Phase::kGpu, kSends | kWrites, to(Phase::kWindow), EarlyEnd::kUntold, "waits for the GPU's work"},
+    {Phase::kGpu, kReads, to(Phase::kWindow) | to(Phase::kMoving), EarlyEnd::kUntold, "waits for the GPU's work"},
     {Phase::kWindow, kSends,
      to(Phase::kWindow) | to(Phase::kOffered) | to(Phase::kMoving) | to(Phase::kReadOut) | to(Phase::kLeaving), EarlyEnd::kUntold,
      "waits for the peer's window"},

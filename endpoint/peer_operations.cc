@@ -118,7 +118,18 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
     return busy;
   }
   if (!busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*looked_up), charge));
+  if constexpr (kReads) {
+    if (!busy) lease(frame.ranges);
+  }
   return busy;
+}
+
+// What has been read once will be read again.
+void PeerOperations::lease(const WireArray<WireRange>& ranges) {
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const SlotId slot = ranges[i].slot;
+    if (i == 0 || slot != ranges[i - 1].slot) link_.lanes.lease(link_.shared.memory, link_.id, slot);
+  }
 }
 
 void PeerOperations::let_go_by(const WriteFrame& frame, const Charge& charge) {

@@ -91,6 +91,7 @@ class PeerOperations {
 
   void end_copy(const Result<bool>& done);
   void queue(Copying copying, bool writes, std::span<const std::byte> data);
+  void lease(const WireArray<WireRange>& ranges);
   Result<std::vector<HeldRange>> look_up(const WireArray<WireRange>& wanted, bool writes, std::optional<SlotId>& busy,
                                          std::vector<SlotId>& counted) const;
   template <class T>

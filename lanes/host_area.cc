@@ -23,6 +23,7 @@ struct Layout {
     std::atomic<uint64_t> value;
   };
   Word alive[2];        ///< [0] of the first end, [1] of the other
+  alignas(64) LeaseWords leases[2];  ///< as `alive`
   SharedRing rings[2];  ///< [0] written by the first end, [1] by the other
   BulkRing bulk[2];     ///< as rings
 };
@@ -76,6 +77,10 @@ SharedArea::~SharedArea() {
 
 std::atomic<uint64_t>& SharedArea::alive(bool of_first) const {
   return layout(base_).alive[of_first ? 0 : 1].value;
+}
+
+LeaseWords& SharedArea::leases(bool of_first) const {
+  return layout(base_).leases[of_first ? 0 : 1];
 }
 
 SharedRing& SharedArea::ring(bool of_first) const {

@@ -2,7 +2,7 @@
 //
 // The shared area is memory that both endpoints have mapped and that neither can shrink. It holds the two rings of the control
 // stream (base/shared_stream.h), two rings for bulk data that is not pulled (lanes/ring/ring_lane.h), and for each end one word
-// that says whether its memory may still be read.
+// that says whether its memory may still be read, and words for slots that are read without asking.
 #pragma once
 
 #include <sys/types.h>
@@ -40,6 +40,13 @@ struct BulkRing {
   alignas(4096) std::byte bytes[kBytes];
 };
 
+/// Which slots of one end the other one may read without asking (base/slot_leases.h). All zeros at first.
+struct LeaseWords {
+  static constexpr size_t kMost = 1024;
+  std::atomic<uint64_t> words[kMost];
+  std::atomic<uint64_t> bytes_read;  ///< in this way, so far; only the reader stores
+};
+
 /// A mapping of the shared area. A forked child does not have it.
 class SharedArea {
  public:
@@ -65,6 +72,8 @@ class SharedArea {
   /// As given to `map`: tells which one of each pair in the area belongs to this end.
   bool first() const { return first_; }
   std::atomic<uint64_t>& alive(bool of_first) const;
+  /// For slots of the first end, or of the other one.
+  LeaseWords& leases(bool of_first) const;
   /// The control stream's ring that the first end writes, or the one that the other end writes.
   SharedRing& ring(bool of_first) const;
   /// The ring for bulk data that the first end writes, or the one that the other end writes.
@@ -99,6 +108,10 @@ struct HostPeer {
   std::atomic<uint64_t>& own_alive() const { return area.alive(area.first()); }
   /// The peer's word. Bytes read from its memory count only if this is still 1 afterwards.
   const std::atomic<uint64_t>& peer_alive() const { return area.alive(!area.first()); }
+  /// For slots of this end.
+  LeaseWords& own_leases() const { return area.leases(area.first()); }
+  /// For slots of the peer.
+  LeaseWords& peer_leases() const { return area.leases(!area.first()); }
 };
 
 }  // namespace tcpx

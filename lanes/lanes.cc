@@ -163,6 +163,16 @@ void Lanes::receive(std::unique_ptr<Job> job, const WireOffers& offers, const Go
   lane.push(std::move(job), offers.find(go.way).value_or(std::span<const std::byte>()), go);
 }
 
+// Checksums need the peer: it computes those of what it has.
+void Lanes::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot) {
+  if (!sums_.empty()) return;
+  for (const auto& lane : near_) lane->lease(registry, conn, slot);
+}
+
+bool Lanes::receive_leased(std::unique_ptr<Job>& job, std::span<const WireRange> from) {
+  return sums_.empty() && std::any_of(near_.begin(), near_.end(), [&](const auto& lane) { return lane->push_leased(job, from); });
+}
+
 // For a job whose Go has not been sent.
 Status Lanes::receive_elsewhere(std::unique_ptr<Job>&& job, GoFrame go) {
   Lane* lane = find(Way::kRing, true);

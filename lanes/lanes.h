@@ -66,6 +66,8 @@ class Lanes {
     begin_sum(net_send_, *job);
     net_send_.push(std::move(job), {}, {});
   }
+  /// As Lane::lease.
+  void lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot);
   /// Bytes of all jobs that the network has not sent yet.
   uint64_t bytes_to_send() const { return net_send_.bytes(); }
 
@@ -82,6 +84,8 @@ class Lanes {
   Result<Packing> prepare_recv(std::span<const HeldRange> ranges, Packing wanted) { return net_recv_.prepare(ranges, wanted); }
   /// Gives the job to the lane that `take` chose. @param go as `take` made it; sent now or later
   void receive(std::unique_ptr<Job> job, const WireOffers& offers, const GoFrame& go);
+  /// As Lane::push_leased.
+  bool receive_leased(std::unique_ptr<Job>& job, std::span<const WireRange> from);
   /// Receives a transfer that the peer has begun without a Go.
   void receive_begun(std::unique_ptr<Job> job) { net_recv_.push(std::move(job), {}, {}); }
   /// Eager connection: the peer begins a transfer after its Go. @return false: no such transfer waits

@@ -60,6 +60,8 @@ class ControlStream {
   /// As TlsSession::peer_name; "" in clear.
   std::string peer_name() const { return tls_ != nullptr ? tls_->peer_name() : std::string(); }
   bool is_shared() const { return shared_ != nullptr; }
+  /// True while the peer, with which this end shares memory, has to be woken to read.
+  bool peer_sleeps() const { return shared_ != nullptr && shared_->peer_sleeps(); }
   /// The descriptor to sleep on after `prepare_sleep` returned false.
   int fd() const { return shared_ ? shared_->fd() : socket_.get(); }
 

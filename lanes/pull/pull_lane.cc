@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -16,6 +17,25 @@ namespace {
 // To find so many takes less time than to copy them, if they are long enough for a GPU to copy them fast.
 constexpr size_t kSegmentsAtOnce = 1024;
 static_assert(kSegmentsAtOnce <= kMaxCopySegments);
+
+Status bad_sources(std::string detail) {
+  return Status(Code::kProtocol, "read sources", std::move(detail));
+}
+
+// @return the bytes of all sources
+Result<uint64_t> sum_of(std::span<const std::byte> words) {
+  if (words.size() % sizeof(WireSource) != 0) return bad_sources(concat(words.size(), " bytes of sources"));
+  const WireArray<WireSource> sources(words);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const WireSource source = sources[i];
+    uint64_t end = 0;
+    if (source.bytes == 0 || __builtin_add_overflow(source.address, source.bytes, &end) ||
+        __builtin_add_overflow(sum, source.bytes, &sum))
+      return bad_sources(concat("source ", i, " of ", source.bytes, " bytes at ", Hex{source.address}));
+  }
+  return sum;
+}
 
 }  // namespace
 
@@ -36,23 +56,30 @@ bool PulledLane::beats_frames(std::span<const HeldRange> ranges) {
          !sources_.of(ranges).empty();
 }
 
-Status PullLane::check(std::span<const std::byte> words, uint64_t bytes) const {
-  const auto bad = [](std::string detail) { return Status(Code::kProtocol, "read sources", std::move(detail)); };
-  if (words.size() % sizeof(WireSource) != 0) return bad(concat(words.size(), " bytes of sources"));
-  const WireArray<WireSource> sources(words);
-  uint64_t sum = 0;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const WireSource source = sources[i];
-    uint64_t end = 0;
-    if (source.bytes == 0 || __builtin_add_overflow(source.address, source.bytes, &end) ||
-        __builtin_add_overflow(sum, source.bytes, &sum))
-      return bad(concat("source ", i, " of ", source.bytes, " bytes at ", Hex{source.address}));
-  }
-  return sum == bytes ? Status::ok() : bad(concat("sources of ", sum, " bytes for ", bytes));
+void PulledLane::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot) {
+  if (!status_.is_ok() || leases_->has(slot)) return;
+  const auto range = registry.look_up(conn, slot, false);
+  if (!range.is_ok() || !*range || !sources_.are_ready({&**range, 1}, true)) return;
+  const std::vector<WireSource> sources = sources_.of({&**range, 1});
+  if (sources.empty() || sources.size() > kMaxLeaseSources) return;
+  const auto lease = registry.lease(conn, slot, leases_);
+  if (!lease) return;
+  const WireLease head{.slot = slot, .word = lease->word};
+  std::vector<std::byte> words(sizeof head + std::as_bytes(std::span(sources)).size());
+  std::memcpy(words.data(), &head, sizeof head);
+  std::memcpy(words.data() + sizeof head, sources.data(), words.size() - sizeof head);
+  stream_.send(talk(PullTalk::kLease, lease->place, words));
 }
 
+Status PullLane::check(std::span<const std::byte> words, uint64_t bytes) const {
+  TCPX_ASSIGN_OR_RETURN(const uint64_t sum, sum_of(words));
+  return sum == bytes ? Status::ok() : bad_sources(concat("sources of ", sum, " bytes for ", bytes));
+}
 bool PullLane::take(std::span<const HeldRange> to, std::span<const std::byte> words) {
-  const WireArray<WireSource> from(words);
+  return reaches(to, WireArray<WireSource>(words));
+}
+
+bool PullLane::reaches(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
   if (from.empty() || to.empty() || !status_.is_ok()) return false;
   const Region& region = to.front().region();
   const bool on_gpu = !is_of_host(region, parts_.memory);
@@ -80,17 +107,71 @@ bool PullLane::reaches(const WireSource& source, bool on_gpu, const Mapping*& kn
 }
 
 void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) {
-  const WireArray<WireSource> from(words);
   Pull pull;
+  pull.go = go;
+  pull.sources = WireArray<WireSource>(words).to_vector();
+  job->sum.offer = {go.operation, go.of_read};
+  begin(std::move(job), std::move(pull));
+}
+
+bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange> from) {
+  Pull pull;
+  if (leased_.empty() || !find_leased(from, pull) || !reaches(job->ranges, pull.sources)) return false;
+  begin(std::move(job), std::move(pull));
+  return true;
+}
+
+// Finds the sources of ranges of slots that are leased. @return false: not of all
+bool PullLane::find_leased(std::span<const WireRange> from, Pull& pull) {
+  pull.sources.reserve(from.size());
+  const Lease* lease = nullptr;
+  for (const WireRange& range : from) {
+    if (range.bytes == 0) continue;
+    if (lease == nullptr || range.slot != lease->of.slot) {
+      const auto found = leased_.find(range.slot);
+      if (found == leased_.end()) return false;
+      lease = &leases_[found->second];
+      if (!lasts(found->second, lease->of.word)) {
+        drop_lease(found->second);
+        return false;
+      }
+      pull.leases.emplace_back(found->second, lease->of.word);
+    }
+    const uint64_t size = lease->parts.back().first;
+    if (range.offset > size || range.bytes > size - range.offset) return false;
+    auto part = std::upper_bound(lease->parts.begin(), lease->parts.end(), range.offset,
+                                 [](uint64_t offset, const auto& one) { return offset < one.first; });
+    for (uint64_t at = range.offset; at < range.offset + range.bytes; ++part) {
+      const auto& [end, source] = *part;
+      const uint64_t bytes = std::min(end, range.offset + range.bytes) - at;
+      pull.sources.push_back({source.share, source.address + (source.bytes - (end - at)), bytes});
+      at += bytes;
+    }
+  }
+  return true;
+}
+
+// True as long as the peer lets this end read that slot. After a copy, which counts only then.
+bool PullLane::lasts(uint32_t place, uint64_t word) const {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return peer_.peer_leases().words[place].load(std::memory_order_acquire) == word;
+}
+
+void PullLane::drop_lease(uint32_t place) {
+  Lease& lease = leases_[place];
+  if (lease.parts.empty()) return;
+  leased_parts_ -= lease.parts.size();
+  leased_.erase(lease.of.slot);
+  lease = {};
+}
+
+void PullLane::begin(std::unique_ptr<Job>&& job, Pull&& pull) {
   pull.on_gpu = !is_of_host(job->ranges.front().region(), parts_.memory);
-  for (size_t i = 0; i < from.size(); ++i) {
-    const uint64_t share = from[i].share;
+  for (const WireSource& source : pull.sources) {
+    const uint64_t share = source.share;
     if (share == kHostMemory || (!pull.mappings.empty() && pull.mappings.back()->share == share)) continue;
     pull.mappings.push_back(mappings_.at(share));
   }
-  pull.go = go;
-  job->sum.offer = {go.operation, go.of_read};
-  pull.words.assign(words.begin(), words.end());
   hurry(pull);
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
@@ -110,7 +191,7 @@ void PullLane::hurry(const Pull& pull) {
 // Finds the next segments, `most` at most, up to the first share that is not mapped. One ends wherever a range here or a source there
 // ends.
 void PullLane::find_segments(Pull& pull, size_t most) {
-  const WireArray<WireSource> from(pull.words);
+  const std::vector<WireSource>& from = pull.sources;
   const std::span<const HeldRange> ranges = pull.job->ranges;
   Place place = pull.place;
   pull.segments.clear();
@@ -118,7 +199,7 @@ void PullLane::find_segments(Pull& pull, size_t most) {
   pull.segments.reserve(std::min(most, from.size() - place.source + ranges.size() - place.range));
   while (place.range < ranges.size() && pull.segments.size() < most) {
     const HeldRange& range = ranges[place.range];
-    const WireSource source = from[place.source];
+    const WireSource& source = from[place.source];
     const auto* begin = reinterpret_cast<const std::byte*>(source.address);
     if (source.share != kHostMemory) {
       while (pull.mappings[place.mapping]->share != source.share) ++place.mapping;
@@ -171,14 +252,16 @@ bool PullLane::step(Pull& pull, size_t& running) {
     leave(pull);
     return true;
   }
-  Status status = check_peer();  // first: a copy fails because the peer has ended
-  if (status.is_ok()) status = done.is_ok() ? Status::ok() : done.status();
+  const Status check = check_peer();  // first: a copy fails because the peer has ended
+  const Status status = !check.is_ok() ? check : done.is_ok() ? Status::ok() : done.status();
   if (!status.is_ok() && status_.is_ok() && pull.copy != nullptr && pull.copy->denied()) {
     if (!std::exchange(denied_, true))
       log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
     leave(pull);
-  } else {
+  } else if (pull.leases.empty() || !check.is_ok()) {
     end(pull, status);
+  } else {
+    end_leased(pull, status.is_ok());
   }
   return true;
 }
@@ -255,14 +338,17 @@ Status PullLane::check_peer() const {
   if (peer_.peer_alive().load(std::memory_order_acquire) != 1)
     return Status(Code::kPeerGone, "copy from the peer's memory", "the peer has given up the connection");
   if (peer_.same_process || !peer_.process) return Status::ok();
-  pollfd process{.fd = peer_.process.get(), .events = POLLIN, .revents = 0};
-  if (poll(&process, 1, 0) <= 0) return Status::ok();
-  return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
+  // A process that starts another program stays the same process, but the kernel closes its end of the socket before that has memory.
+  std::array<pollfd, 2> ends{pollfd{.fd = peer_.process.get(), .events = POLLIN, .revents = 0},
+                             pollfd{.fd = peer_.socket.get(), .events = 0, .revents = 0}};
+  if (poll(ends.data(), ends.size(), 0) <= 0) return Status::ok();
+  return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended, or has started another program");
 }
 
 // Starts the whole job again, because nobody knows which bytes are in place. The peer keeps its memory until it hears how the job
 // ended.
 void PullLane::leave(Pull& pull) {
+  if (!pull.leases.empty()) return end_leased(pull, false);
   if (const Status left = elsewhere_(std::move(pull.job), pull.go); !left.is_ok()) end(pull, left);
 }
 
@@ -271,6 +357,21 @@ void PullLane::end(Pull& pull, const Status& status) {
   if (status_.is_ok()) {
     stream_.send(pull.go);
     enter(*pull.job);
+  }
+  pull.job->status = status_;
+  ended_.push_back(std::move(pull.job));
+}
+
+// Where the bytes do not count, the peer is asked for them, and says what is wrong.
+void PullLane::end_leased(Pull& pull, bool copied) {
+  for (const auto& [place, word] : pull.leases) copied &= lasts(place, word);
+  if (status_.is_ok() && copied) {
+    peer_.peer_leases().bytes_read.fetch_add(pull.job->bytes, std::memory_order_relaxed);
+  } else if (status_.is_ok()) {
+    for (const auto& [place, word] : pull.leases) {
+      if (leases_[place].of.word == word) drop_lease(place);
+    }
+    pull.job->unleased = true;
   }
   pull.job->status = status_;
   ended_.push_back(std::move(pull.job));
@@ -293,6 +394,7 @@ Status PullLane::on(const LaneFrame& frame) {
   if (frame.what == static_cast<uint64_t>(PullTalk::kUnshare)) return unmap(frame.number);
   if (frame.what == static_cast<uint64_t>(PullTalk::kSum) || frame.what == static_cast<uint64_t>(PullTalk::kSumOfRead))
     return on_sum(frame);
+  if (frame.what == static_cast<uint64_t>(PullTalk::kLease)) return on_lease(frame);
   MemoryShare memory;
   if (frame.what != static_cast<uint64_t>(PullTalk::kShare) || frame.words.size() != sizeof memory)
     return unexpected(frame.kType, frame.number, concat("message ", frame.what, " of ", frame.words.size(), " bytes"));
@@ -312,6 +414,27 @@ Status PullLane::on_sum(const LaneFrame& frame) {
   };
   for (const Pull& pull : pulls_) tell(pull.job);
   for (const auto& job : ended_) tell(job);
+  return Status::ok();
+}
+
+Status PullLane::on_lease(const LaneFrame& frame) {
+  Lease lease;
+  if (frame.number >= LeaseWords::kMost || frame.words.size() <= sizeof lease.of)
+    return unexpected(frame.kType, frame.number, concat("a lease of ", frame.words.size(), " bytes"));
+  std::memcpy(&lease.of, frame.words.data(), sizeof lease.of);
+  const auto words = frame.words.subspan(sizeof lease.of);
+  TCPX_RETURN_IF_ERROR(sum_of(words).status());
+  const auto place = static_cast<uint32_t>(frame.number);
+  if (place >= leases_.size()) leases_.resize(place + 1);
+  drop_lease(place);
+  if (const auto other = leased_.find(lease.of.slot); other != leased_.end()) drop_lease(other->second);
+  const WireArray<WireSource> sources(words);
+  if (leased_parts_ + sources.size() > kMaxLeasedParts) return Status::ok();
+  uint64_t end = 0;
+  for (size_t i = 0; i < sources.size(); ++i) lease.parts.emplace_back(end += sources[i].bytes, sources[i]);
+  leased_.emplace(lease.of.slot, place);
+  leased_parts_ += lease.parts.size();
+  leases_[place] = std::move(lease);
   return Status::ok();
 }
 
@@ -389,6 +512,8 @@ bool PullLane::tell_unshared() {
 MemoryBuffer PullLane::close() {
   mappings_.clear();
   unshared_.clear();
+  leases_.clear();
+  leased_.clear();
   pages_ = nullptr;
   return {};
 }

@@ -41,8 +41,12 @@ class PulledLane final : public Lane {
   explicit PulledLane(const LaneMaking& making)
       : Lane(Way::kPull, false),
         memory_(making.parts.memory),
+        host_(making.host),
+        stream_(making.stream),
         sources_(making.host, making.parts.memory, making.parts.unmapper, making.stream),
-        sums_(making.sum_key, making.parts, making.stream) {}
+        sums_(making.sum_key, making.parts, making.stream),
+        leases_(std::make_shared<SlotLeases>(making.host.own_leases().words)) {}
+  ~PulledLane() override { leases_->close(); }
   bool is_ready(std::span<const HeldRange> ranges) override { return sources_.are_ready(ranges); }
   bool expect(std::span<const HeldRange> ranges) override {
     return !status_.is_ok() || sources_.count() >= kMaxExpectedShares || sources_.are_ready(ranges, true);
@@ -50,6 +54,7 @@ class PulledLane final : public Lane {
   bool offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) override;
   /// GPU memory: a frame costs a copy to the host and one from it, each as long as one copy from GPU to GPU.
   bool beats_frames(std::span<const HeldRange> ranges) override;
+  void lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot) override;
   void begin_sum(const OfferName& of, std::span<const HeldRange> ranges, std::span<const RegionUse> uses) override {
     sums_.begin(of, ranges, uses);
   }
@@ -63,6 +68,7 @@ class PulledLane final : public Lane {
   void fail(const Status& reason) override {
     if (status_.is_ok()) status_ = reason;
     sums_.stop();
+    leases_->close();
   }
   const Status& status() const override { return status_; }
   bool idle() const override { return ended_.empty() && sums_.idle(); }
@@ -70,12 +76,17 @@ class PulledLane final : public Lane {
   bool serves(MemoryId /*region*/) const override { return false; }
   void forget(MemoryId region) override { sources_.forget(region); }
   bool peer_holds(MemoryId region) const override { return sources_.is_mapped(region); }
+  /// What the peer has read without asking.
+  void add_to(ConnectionStats& stats) const override { stats.bytes_sent += host_.own_leases().bytes_read.load(); }
   std::string flight_record() const override { return concat("copied by the peer: ", ended_.size(), " to be reported"); }
 
  private:
   MemoryOps& memory_;
+  const HostPeer& host_;
+  ControlStream& stream_;
   Sources sources_;
   OfferedSums sums_;
+  const std::shared_ptr<SlotLeases> leases_;  // which the registry knows, too
   Status status_;
 };
 
@@ -84,6 +95,8 @@ class PullLane final : public Lane {
  public:
   /// Copies that run at once.
   static constexpr size_t kMaxRunning = 16;
+  /// Most parts of all leases; a lease that would exceed this is not used.
+  static constexpr size_t kMaxLeasedParts = 16384;
 
   explicit PullLane(const LaneMaking& making)
       : Lane(Way::kPull, true),
@@ -97,6 +110,7 @@ class PullLane final : public Lane {
   /// True if this end can copy these sources to these ranges by itself.
   bool take(std::span<const HeldRange> to, std::span<const std::byte> words) override;
   void push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) override;
+  bool push_leased(std::unique_ptr<Job>& job, std::span<const WireRange> from) override;
   bool sends_go() const override { return true; }
   Status on(const LaneFrame& frame) override;
   bool progress(TimePoint now) override;
@@ -135,10 +149,16 @@ class PullLane final : public Lane {
     size_t range = 0, source = 0, mapping = 0;
     uint64_t in_range = 0, in_source = 0;
   };
+  /// A slot that this end reads without asking.
+  struct Lease {
+    WireLease of{};
+    std::vector<std::pair<uint64_t, WireSource>> parts;  // in order, each with the offset where it ends in the slot
+  };
   struct Pull {
     std::unique_ptr<Job> job;
-    GoFrame go;
-    std::vector<std::byte> words;                    // of the job
+    GoFrame go;                                         // not of one without asking
+    std::vector<std::pair<uint32_t, uint64_t>> leases;  // without asking: places and words of its leases
+    std::vector<WireSource> sources;                    // of the job
     std::vector<std::shared_ptr<Mapping>> mappings;  // one for each row of sources in the same share
     bool on_gpu = false;
     Place place;                        // of the next segment
@@ -158,6 +178,7 @@ class PullLane final : public Lane {
     bool all_submitted() const { return segments.empty() && place.range == job->ranges.size(); }
   };
 
+  bool reaches(std::span<const HeldRange> to, const WireArray<WireSource>& from);
   bool reaches(const WireSource& source, bool on_gpu, const Mapping*& known);
   void hurry(const Pull& pull);
   static void find_segments(Pull& pull, size_t most);
@@ -174,6 +195,12 @@ class PullLane final : public Lane {
   Status unmap(uint64_t share);
   bool tell_unshared();
   void end(Pull& pull, const Status& status);
+  Status on_lease(const LaneFrame& frame);
+  bool find_leased(std::span<const WireRange> from, Pull& pull);
+  bool lasts(uint32_t place, uint64_t word) const;
+  void drop_lease(uint32_t place);
+  void begin(std::unique_ptr<Job>&& job, Pull&& pull);
+  void end_leased(Pull& pull, bool copied);
 
   const HostPeer& peer_;
   const PullParts parts_;
@@ -184,6 +211,9 @@ class PullLane final : public Lane {
   std::shared_ptr<const Pagemap> pages_;                             // the peer's; null: unknown
   std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share
   std::vector<Unshared> unshared_;
+  std::vector<Lease> leases_;  // by place; without parts: none
+  std::unordered_map<SlotId, uint32_t, SlotHash> leased_;
+  size_t leased_parts_ = 0;  // of all leases
   std::deque<Pull> pulls_;
   Status status_;
 };

@@ -91,5 +91,35 @@ TEST_F(EndpointNearProcess, APeerThatLosesTheRightToReadGoesOnThroughTheRing) {
   }
 }
 
+// It needs no turn of the other process, and none of its processor.
+TEST_F(EndpointNearProcess, APeerThatStandsStillIsRead) {
+  const LocalRange whole = memory_.range(0, kBulk), short_one = memory_.range(0, kShort);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(endpoint_->read(conn_, whole, {slot_}, {.timeout = kCallTime}).is_ok());
+  const std::vector<std::byte> wanted(memory_.bytes().begin(), memory_.bytes().begin() + kBulk);
+  ::poll(nullptr, 0, 50);  // its thread sleeps now
+  peer_.stop();
+  for (const LocalRange& range : {whole, short_one}) {
+    std::fill(memory_.bytes().begin(), memory_.bytes().begin() + kBulk, std::byte{1});
+    const Status status = endpoint_->read(conn_, range, {slot_}, {.timeout = std::chrono::milliseconds(2000)});
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(range.bytes), memory_.bytes().begin()));
+  }
+  peer_.go_on();
+  expect_data_flows(peer_);
+}
+
+// Its number and its pidfd stay those of the peer.
+TEST_F(EndpointNearProcess, APeerThatHasBecomeAnotherProgramIsGone) {
+  const LocalRange whole = memory_.range(0, kBulk);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(endpoint_->read(conn_, whole, {slot_}, {.timeout = kCallTime}).is_ok());
+  peer_.tell("become");
+  Status status;
+  EXPECT_TRUE(wait_until([&] {
+    status = endpoint_->read(conn_, whole, {slot_}, {.timeout = kCallTime});
+    return !status.is_ok();
+  }));
+  EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string();
+}
+
 }  // namespace
 }  // namespace tcpx::testing

@@ -30,6 +30,7 @@ TEST(OperationPhase, TheseStepsAndNoOthers) {
       {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kMoving, Phase::kAnswer, Phase::kMoving}},
       {OperationKind::kRecv, {Phase::kGpu, Phase::kPosted, Phase::kWriteIn}},
       {OperationKind::kRecv, {Phase::kGpu, Phase::kPosted, Phase::kMoving}},
+      {OperationKind::kRead, {Phase::kGpu, Phase::kMoving}},
       {OperationKind::kRead, {Phase::kGpu, Phase::kWindow, Phase::kOffered, Phase::kWriteIn}},
       {OperationKind::kRead, {Phase::kGpu, Phase::kWindow, Phase::kOffered, Phase::kMoving}},
   };

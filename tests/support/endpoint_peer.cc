@@ -14,6 +14,7 @@
 //   descriptors               how many it has                                          a number
 //   close                     the last connection                                      "ok"
 //   forbid                    reads no memory of other processes from now on           "ok"
+//   become                    starts another program in its process                    nothing
 //   fork                      leaves a child behind that only waits, for 60 s          "child PID"
 //
 // Failures are answered with "failed STATUS". It ends when its standard input does.
@@ -85,6 +86,10 @@ class Peer {
     }
     if (verb == "recv") return answer_of(endpoint_.recv(conn_, {&range, 1}));
     if (verb == "forbid") return forbid_reading() ? "ok" : "failed to set the filter";
+    if (verb == "become") {
+      (void)::execl("/bin/cat", "cat", static_cast<char*>(nullptr));
+      return "failed to start it";
+    }
     if (verb == "fork") return concat("child ", leave_child());
     Status status;
     while (verb == "stream" && status.is_ok()) status = endpoint_.send(conn_, {&range, 1});

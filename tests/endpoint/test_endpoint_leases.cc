@@ -1,0 +1,126 @@
+// Slots that a peer of the same host reads without asking: what is read is what the slot has, whenever its owner ends it and writes into
+// its memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "tests/support/endpoint_fixture.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+class EndpointLeases : public EndpointPairTest {
+ protected:
+  static constexpr size_t kBytes = 1 << 20;
+
+  void prepare() override {
+    make_pair();
+    near_ = range(a_, mine_.span());
+    far_ = range(b_, theirs_.span());
+  }
+  void fill(uint64_t value) {
+    for (size_t i = 0; i < kBytes; i += sizeof value) std::memcpy(theirs_.data() + i, &value, sizeof value);
+  }
+  /// The value that the whole of what was read has. @return ~0: it has several
+  uint64_t read_value(size_t bytes) {
+    uint64_t first = 0, value = 0;
+    std::memcpy(&first, mine_.data(), sizeof first);
+    for (size_t i = 0; i < bytes; i += sizeof value) {
+      std::memcpy(&value, mine_.data() + i, sizeof value);
+      if (value != first) return ~uint64_t{0};
+    }
+    return first;
+  }
+  static ConnectionStats stats_of(const Side& side) { return side->stats().connections.at(0); }
+
+  GuardedBuffer mine_{kBytes}, theirs_{kBytes};
+  LocalRange near_, far_;
+};
+TCPX_OVER_SETUPS(EndpointLeases, few_setups());
+
+TEST_P(EndpointLeases, EachReadHasWhatTheMemoryHasThen) {
+  const RemoteSlot slot = b_->advertise(b_.conn, far_).value();
+  const uint64_t sent = stats_of(b_).bytes_sent;
+  uint64_t bytes_read = 0;
+  for (uint64_t value = 1; value <= 50; ++value) {
+    fill(value);
+    const size_t bytes = value % 3 == 0 ? 64 : kBytes / value / 8 * 8;
+    ASSERT_TRUE(a_->read(a_.conn, {near_.memory, near_.data, bytes}, {slot}).is_ok());
+    ASSERT_EQ(read_value(bytes), value);
+    bytes_read += bytes;
+  }
+  EXPECT_TRUE(mine_.guards_intact());
+  EXPECT_TRUE(wait_until([&] { return stats_of(b_).bytes_sent - sent == bytes_read; })) << stats_of(b_).bytes_sent - sent;
+}
+
+// The owner takes its memory back at any time. What a read brings is of one time, or the read fails.
+TEST_P(EndpointLeases, NothingIsReadThatWasWrittenAfterTheMemoryWasDeregistered) {
+  constexpr uint64_t kRounds = 300;
+  std::atomic<uint64_t> round{0};
+  std::vector<RemoteSlot> slots(kRounds + 1);
+  fill(1);
+  slots[1] = b_->advertise(b_.conn, far_).value();
+  round = 1;
+  std::atomic<bool> failed{false};
+  std::thread owner([&] {
+    for (uint64_t value = 2; value <= kRounds && !failed; ++value) {
+      std::this_thread::sleep_for(std::chrono::microseconds(value * 7 % 500));
+      EXPECT_TRUE(b_->deregister(far_.memory).is_ok());
+      fill(value);
+      far_ = range(b_, theirs_.span());
+      slots[value] = b_->advertise(b_.conn, far_).value();
+      round.store(value);
+    }
+  });
+  uint64_t whole = 0, refused = 0;
+  while (round < kRounds) {
+    const uint64_t value = round.load();
+    const Status status = a_->read(a_.conn, near_, {slots[value]});
+    if (status.is_ok()) {
+      ++whole;
+      failed = read_value(kBytes) != value;
+      EXPECT_FALSE(failed) << "round " << value << ": " << read_value(kBytes);
+    } else {
+      ++refused;
+      failed = status.code() != Code::kNotFound;
+      EXPECT_FALSE(failed) << status.to_string();
+    }
+    if (failed) break;
+  }
+  owner.join();
+  EXPECT_GT(whole, 0u);
+  ::testing::Test::RecordProperty("refused", static_cast<int>(refused));
+}
+
+TEST_P(EndpointLeases, ManyReadsAtOnce) {
+  const RemoteSlot slot = b_->advertise(b_.conn, far_).value();
+  for (size_t i = 0; i < kBytes; ++i) theirs_.data()[i] = static_cast<std::byte>(i * 31 + i / 4096);
+  for (int round = 0; round < 5; ++round) {
+    std::fill(mine_.data(), mine_.data() + kBytes, std::byte{0});
+    std::vector<Result<OperationId>> reads;
+    constexpr size_t kPieces = 32, kPiece = kBytes / kPieces;
+    for (size_t i = 0; i < kPieces; ++i) {
+      const LocalRange to{near_.memory, mine_.data() + i * kPiece, kPiece};
+      const RemoteRange from{slot, (kPieces - 1 - i) * kPiece};
+      reads.push_back(a_->read_async(a_.conn, {&to, 1}, {&from, 1}));
+    }
+    for (const auto& read : reads) ASSERT_TRUE(done(a_, read));
+    for (size_t i = 0; i < kPieces; ++i)
+      ASSERT_EQ(std::memcmp(mine_.data() + i * kPiece, theirs_.data() + (kPieces - 1 - i) * kPiece, kPiece), 0) << i;
+  }
+}
+
+TEST_P(EndpointLeases, AfterDeregisterTheSlotIsUnknown) {
+  const RemoteSlot slot = b_->advertise(b_.conn, far_).value();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(a_->read(a_.conn, near_, {slot}).is_ok());
+  ASSERT_TRUE(b_->deregister(far_.memory).is_ok());
+  EXPECT_EQ(a_->read(a_.conn, near_, {slot}).code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace tcpx::testing

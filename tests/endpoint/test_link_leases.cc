@@ -1,0 +1,342 @@
+// Slots of a peer of the same host that the link reads without asking, moved step by step, and its own slots that the peer reads so.
+#include <cstring>
+
+#include "tests/support/link_shares_fixture.h"
+
+namespace tcpx::testing {
+namespace {
+
+// One memory for both sides of the comparison would prove nothing: the peer's and the link's have different patterns.
+class LinkLeases : public NearLinkTest {
+ protected:
+  static constexpr SlotId kSlot{0, 1}, kOther{5, 6};
+  static constexpr uint64_t kPlace = 3, kWord = 17;
+
+  std::atomic<uint64_t>& word(uint64_t place = kPlace) { return peer_area_.leases(false).words[place]; }
+  void say_lease(uint64_t place, uint64_t word, const SlotId& slot, const std::vector<WireSource>& sources) {
+    const WireLease head{.slot = slot, .word = word};
+    std::vector<std::byte> words(sizeof head + sources.size() * sizeof(WireSource));
+    std::memcpy(words.data(), &head, sizeof head);
+    if (!sources.empty()) std::memcpy(words.data() + sizeof head, sources.data(), words.size() - sizeof head);
+    say_pull(PullTalk::kLease, place, words);
+  }
+  /// The peer lets the link read these sources as one slot.
+  void lease(const std::vector<WireSource>& sources, const SlotId& slot = kSlot, uint64_t place = kPlace) {
+    word(place) = kWord;
+    say_lease(place, kWord, slot, sources);
+    steps(2);
+  }
+  OperationId read_of(std::vector<HeldRange> to, std::vector<WireRange> from) {
+    return start(OperationKind::kRead, {.ranges = std::move(to), .remote = std::move(from)});
+  }
+  /// The read is over, and the peer was not asked.
+  void expect_read(OperationId id) {
+    ASSERT_TRUE(drive([&] { return !pending(id); }));
+    EXPECT_TRUE(end_of(id).is_ok());
+    steps(2);
+    EXPECT_FALSE(hear(FrameType::kRead));
+    EXPECT_FALSE(hear(FrameType::kGo));
+  }
+  void expect_asks(OperationId id) {
+    ASSERT_TRUE(await(FrameType::kRead));
+    EXPECT_TRUE(alive());
+    offer_read(id, {source(0, kLong)});
+    ASSERT_TRUE(pulled(true));
+    EXPECT_TRUE(end_of(id).is_ok());
+  }
+  /// The lease that the link gives.
+  std::optional<std::pair<FrameHeader, WireLease>> given(std::vector<WireSource>& sources) {
+    for (auto frame = heard_.frames.begin(); frame != heard_.frames.end(); ++frame) {
+      LaneFrame lane;
+      if (frame->header.type != static_cast<uint8_t>(FrameType::kLane) || !decode(frame->header, frame->payload, lane).is_ok() ||
+          lane.what != static_cast<uint64_t>(PullTalk::kLease))
+        continue;
+      WireLease lease;
+      EXPECT_GT(lane.words.size(), sizeof lease);
+      std::memcpy(&lease, lane.words.data(), sizeof lease);
+      sources = WireArray<WireSource>(lane.words.subspan(sizeof lease)).to_vector();
+      const FrameHeader header = frame->header;
+      heard_.frames.erase(frame);
+      return std::pair(header, lease);
+    }
+    return std::nullopt;
+  }
+};
+
+TEST_F(LinkLeases, ALeasedSlotIsReadWithoutAsking) {
+  lease({source(0, kPart)});
+  const uint64_t before = link_->stats().bytes_received;
+  expect_read(read(host(7, kLong)));
+  EXPECT_TRUE(std::equal(peers_.begin(), peers_.begin() + kLong, host_.begin() + 7));
+  EXPECT_EQ(link_->stats().bytes_received, before + kLong);
+  EXPECT_EQ(peer_area_.leases(false).bytes_read, kLong) << "the peer cannot count it otherwise";
+}
+
+// Ranges here, ranges of two slots and their sources end at different places.
+TEST_F(LinkLeases, RangesOfSeveralSlotsInPieces) {
+  lease({source(1000, 10), source(50'000, 30'000), source(0, 990)}, kSlot, 0);
+  lease({source(200'000, 20'000)}, kOther, 1023);
+  std::vector<HeldRange> to;
+  to.push_back(host(0, 29'000));
+  to.push_back(host(30'000, 3'000));
+  to.push_back(host(40'000, 990));
+  const OperationId id = read_of(std::move(to), {{kSlot, 5, 29'000}, {kOther, 17'000, 3'000}, {kSlot, 30'010, 990}});
+  expect_read(id);
+  Bytes wanted;
+  const auto add = [&](size_t from, size_t bytes) {
+    wanted.insert(wanted.end(), peers_.begin() + static_cast<ptrdiff_t>(from),
+                  peers_.begin() + static_cast<ptrdiff_t>(from + bytes));
+  };
+  add(1005, 5);
+  add(50'000, 28'995);
+  EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), host_.begin()));
+  EXPECT_TRUE(std::equal(peers_.begin() + 217'000, peers_.begin() + 220'000, host_.begin() + 30'000));
+  EXPECT_TRUE(std::equal(peers_.begin(), peers_.begin() + 990, host_.begin() + 40'000));
+}
+
+TEST_F(LinkLeases, BeyondTheSlotAndForOtherSlotsThePeerIsAsked) {
+  lease({source(0, kLong)});
+  for (const auto& [slot, offset] : {std::pair{kSlot, uint64_t{1}}, {kSlot, kLong + 1}, {kSlot, ~uint64_t{0}}, {kOther, 0}}) {
+    (void)read_of(one(host(0, kLong)), {{slot, offset, kLong}});
+    EXPECT_TRUE(await(FrameType::kRead)) << offset;
+  }
+  EXPECT_TRUE(alive());
+}
+
+TEST_F(LinkLeases, AfterItsEndThePeerIsAsked) {
+  lease({source(0, kPart)});
+  word() = 0;
+  expect_asks(read(host(0, kLong)));
+  word() = kWord;
+  expect_asks(read(host(0, kLong)));  // what has ended does not come back
+}
+
+TEST_F(LinkLeases, ALaterLeaseOfAPlaceEndsTheEarlierOne) {
+  lease({source(0, kPart)});
+  word() = kWord + 1;
+  say_lease(kPlace, kWord + 1, kOther, {source(1, kLong)});
+  steps(2);
+  expect_asks(read(host(0, kLong)));
+  expect_read(read_of(one(host(0, kLong)), {{kOther, 0, kLong}}));
+  EXPECT_TRUE(std::equal(host_.begin(), host_.begin() + kLong, peers_.begin() + 1));
+  // And of a slot, wherever it was.
+  word(9) = kWord;
+  say_lease(9, kWord, kOther, {source(2, kLong)});
+  steps(2);
+  expect_read(read_of(one(host(0, kLong)), {{kOther, 0, kLong}}));
+  EXPECT_TRUE(std::equal(host_.begin(), host_.begin() + kLong, peers_.begin() + 2));
+}
+
+TEST_F(LinkLeases, MemoryThatIsNotThereIsAskedFor) {
+  lease({{.share = kHostMemory, .address = 4096, .bytes = kPart}});
+  expect_asks(read(host(0, kLong)));
+  EXPECT_TRUE(has_peers(host_, kLong));
+}
+
+TEST_F(LinkLeases, AShareThatIsNotKnownIsAskedFor) {
+  lease({source(0, kPart, 77)});
+  expect_asks(read(host(0, kLong)));
+}
+
+TEST_F(LinkLeases, WhatAPeerHasGivenUpDoesNotCount) {
+  lease({source(0, kPart)});
+  peer_alive() = 0;
+  const OperationId id = read(host(0, kLong));
+  expect_refused(Code::kPeerGone);
+  EXPECT_EQ(end_of(id).code(), Code::kPeerGone);
+}
+
+TEST_F(LinkLeases, ANotificationFollowsTheBytes) {
+  lease({source(0, kPart)});
+  const OperationId id =
+      start(OperationKind::kRead,
+            {.ranges = one(host(0, kLong)), .remote = {{kSlot, 0, kLong}}, .notify = NotifyMsg{.name = "n", .msg = "read"}});
+  expect_read(id);
+  EXPECT_TRUE(await(FrameType::kNotify));
+}
+
+TEST_F(LinkLeases, NonsenseIsRefused) {
+  const WireSource whole = source(0, kLong);
+  const std::vector<WireSource> wraps{{.share = kHostMemory, .address = ~uint64_t{0} - 10, .bytes = 100}},
+      empty{{.share = kHostMemory, .address = 4096, .bytes = 0}},
+      too_much{{.share = kHostMemory, .address = 4096, .bytes = uint64_t{1} << 63},
+               {.share = kHostMemory, .address = 4096, .bytes = uint64_t{1} << 63}};
+  for (const auto& [place, sources] : {std::pair{LeaseWords::kMost, std::vector{whole}},
+                                       {~uint64_t{0}, std::vector{whole}},
+                                       {kPlace, std::vector<WireSource>()},
+                                       {kPlace, wraps},
+                                       {kPlace, empty},
+                                       {kPlace, too_much}}) {
+    renew(make_host(true));
+    say_lease(place, kWord, kSlot, sources);
+    expect_refused();
+  }
+  renew(make_host(true));
+  say_pull(PullTalk::kLease, kPlace, std::as_bytes(std::span(&whole, 1)).first(7));
+  expect_refused();
+}
+
+TEST_F(LinkLeases, WhatAPeerCanMakeItHoldIsBounded) {
+  std::vector<WireSource> sources(kMaxLeaseSources, source(0, 64));
+  for (uint64_t place = 0; place < LeaseWords::kMost; ++place) {
+    word(place) = kWord;
+    say_lease(place, kWord, {place + 1, 1}, sources);
+    step();
+  }
+  steps(20);
+  ASSERT_TRUE(alive());
+  const auto asks = [this](uint64_t place) {
+    constexpr uint64_t kSlotBytes = kMaxLeaseSources * 64;
+    const OperationId id = read_of(one(host(0, kSlotBytes)), {{{place + 1, 1}, 0, kSlotBytes}});
+    steps(3);
+    const bool asked = hear(FrameType::kRead).has_value();
+    if (!asked) expect_read(id);
+    return asked;
+  };
+  EXPECT_FALSE(asks(0) && asks(1)) << "the first ones are used";
+  EXPECT_TRUE(asks(LeaseWords::kMost - 1));
+}
+
+// The link's own slots.
+TEST_F(LinkLeases, WhatThePeerHasReadItMayReadAgain) {
+  ask(FrameType::kRead, kOperation);
+  ASSERT_TRUE(await(FrameType::kReady));
+  steps(1);
+  std::vector<WireSource> sources;
+  const auto lease = given(sources);
+  ASSERT_TRUE(lease);
+  ASSERT_EQ(sources.size(), 1u);
+  EXPECT_EQ(sources[0].address, reinterpret_cast<uint64_t>(host_.data()));
+  EXPECT_EQ(sources[0].bytes, kLong) << "the slot, and nothing behind it";
+  auto& word = peer_area_.leases(true).words[lease->first.operation];
+  EXPECT_EQ(word, lease->second.word);
+  ask(FrameType::kRead, kOperation + 1);
+  ASSERT_TRUE(await(FrameType::kReady));
+  steps(1);
+  EXPECT_FALSE(given(sources)) << "twice";
+  peer_area_.leases(true).bytes_read = 5;
+  EXPECT_EQ(link_->stats().bytes_sent, 5u);
+  ASSERT_TRUE(registry_.withdraw(lease->second.slot).is_ok());
+  EXPECT_EQ(word, 0u);
+}
+
+TEST_F(LinkLeases, ShortReadsLeadToLeasesToo) {
+  OperationPayload payload;
+  payload.ranges = {advertised(host_id_, 0, kShort)};
+  say(FrameType::kRead, kOperation, 0, kShort, Packing::kWhole, &payload);
+  ASSERT_TRUE(await(FrameType::kReadData));
+  steps(1);
+  std::vector<WireSource> sources;
+  EXPECT_TRUE(given(sources));
+}
+
+TEST_F(LinkLeases, TheEndOfTheLinkEndsThem) {
+  ask(FrameType::kRead, kOperation);
+  ASSERT_TRUE(await(FrameType::kReady));
+  steps(1);
+  std::vector<WireSource> sources;
+  const auto lease = given(sources);
+  ASSERT_TRUE(lease);
+  auto& word = peer_area_.leases(true).words[lease->first.operation];
+  EXPECT_NE(word, 0u);
+  peer_->send(ByeFrame{});
+  ASSERT_TRUE(drive([&] { return link_->closed(); }));
+  EXPECT_EQ(word, 0u);
+}
+
+TEST_F(LinkLeases, ThereAreNoneWithChecksums) {
+  sum_key_ = std::make_shared<const ByteSumKey>(1);
+  renew(make_host(true));
+  ask(FrameType::kRead, kOperation);
+  ASSERT_TRUE(await(FrameType::kReady));
+  steps(3);
+  std::vector<WireSource> sources;
+  EXPECT_FALSE(given(sources));
+  lease({source(0, kPart)});
+  (void)read(host(0, kLong));
+  EXPECT_TRUE(await(FrameType::kRead));
+}
+
+TEST_F(LinkLeases, MemoryThatThePeerCannotReadHasNone) {
+  renew(make_host(false));
+  ask(FrameType::kRead, kOperation);
+  ASSERT_TRUE(await(FrameType::kReady));
+  steps(3);
+  std::vector<WireSource> sources;
+  EXPECT_FALSE(given(sources));
+}
+
+// Of GPU memory, so that the test can hold the copy, until the memory is mapped.
+class LinkLeasesOnGpu : public LinkShares {
+ protected:
+  void lease(std::atomic<uint64_t>& word, uint64_t bytes) {
+    struct {
+      WireLease head;
+      WireSource source;
+    } const words{{{0, 1}, 9}, {kShare, kBase, bytes}};
+    word = 9;
+    say_pull(PullTalk::kLease, 0, std::as_bytes(std::span(&words, 1)));
+    steps(2);
+  }
+};
+
+TEST_F(LinkLeasesOnGpu, IsReadWithoutAsking) {
+  share(kLong);
+  lease(peer_area_.leases(false).words[0], kLong);
+  const OperationId id = read(device(0, kLong));
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_TRUE(end_of(id).is_ok());
+  EXPECT_TRUE(has_peers(device_, kLong));
+  EXPECT_FALSE(hear(FrameType::kRead));
+}
+
+TEST_F(LinkLeasesOnGpu, BytesDoNotCountThatWereCopiedWhileItEnded) {
+  auto& word = peer_area_.leases(false).words[0];
+  gpu_.hold_mapping();
+  share(kLong);
+  lease(word, kLong);
+  const OperationId id = read(device(0, kLong));
+  steps(3);
+  EXPECT_FALSE(hear(FrameType::kRead));
+  word = 0;
+  gpu_.release_mapping();
+  ASSERT_TRUE(await(FrameType::kRead)) << "the peer says what is wrong";
+  EXPECT_TRUE(pending(id));
+  EXPECT_EQ(peer_area_.leases(false).bytes_read, 0u);
+  say_done(id, Code::kNotFound);
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_EQ(end_of(id).code(), Code::kNotFound);
+  EXPECT_TRUE(alive());
+}
+
+TEST_F(LinkLeasesOnGpu, ACancelledReadEndsWithItsCopy) {
+  for (const bool ended : {false, true}) {
+    renew_apart();
+    auto& word = peer_area_.leases(false).words[0];
+    gpu_.hold_mapping();
+    share(kLong);
+    lease(word, kLong);
+    const OperationId id = read(device(0, kLong));
+    steps(3);
+    cancel(id);
+    steps(3);
+    EXPECT_TRUE(pending(id)) << "its memory may still be written";
+    if (ended) word = 0;
+    gpu_.release_mapping();
+    ASSERT_TRUE(drive([&] { return !pending(id); }));
+    EXPECT_EQ(end_of(id).code(), Code::kCancelled);
+    EXPECT_FALSE(hear(FrameType::kRead));
+  }
+}
+
+TEST_F(LinkLeasesOnGpu, AShareThatGoesIsAskedFor) {
+  share(kLong);
+  lease(peer_area_.leases(false).words[0], kLong);
+  say_pull(PullTalk::kUnshare, kShare);
+  steps(3);
+  (void)read(device(0, kLong));
+  EXPECT_TRUE(await(FrameType::kRead));
+}
+
+}  // namespace
+}  // namespace tcpx::testing
