@@ -179,10 +179,17 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
                       .ping_pong = {8, 4 * kKiB},
                       .ratios = {{"local", "TCP"}}}});
     local.push_back({"local",
-                     {.title = title + ", one write at a time",
+                     {.title = title + ", one short operation at a time",
+                      .movers = {{"write", here, one_write}, {"read", here, one_read}},
+                      .one_way = {8, 4 * kKiB},
+                      .unit = "1000/s"}});
+    local.push_back({"local",
+                     {.title = title + ", one operation at a time",
                       .movers = {{"local", here, one_write},
+                                 {"local, read", here, one_read},
                                  {"TCP", tcp, one_write},
                                  {"local, writev", here, one_writev},
+                                 {"local, readv", here, one_readv},
                                  {"TCP, writev", tcp, one_writev}},
                       .one_way = sizes({64 * kKiB, kMiB, 64 * kMiB, 128 * kMiB}, {kMiB}),
                       .ratios = {{"local", "TCP"}, {"local, writev", "TCP, writev"}, {"local", "memcpy"}}},
