@@ -247,6 +247,32 @@ std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopyS
                segments);
 }
 
+size_t HostCopier::most_at_once() const {
+  return crew_->wanted <= kFewThreads ? kAtOnceOfFew : kAtOnceBytes;
+}
+
+bool HostCopier::write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages) {
+  size_t bytes = 0;
+  for (const CopySegment& segment : segments) bytes += segment.bytes;
+  const auto own = own_pages();
+  if (process == ::getpid()) pages = own;
+  if (bytes > most_at_once() || own == nullptr || pages == nullptr) return false;
+  if (!own->has_sources(segments) || !pages->has_targets(segments)) return false;
+  std::array<iovec, kSegmentsOfCall> to, from;
+  while (!segments.empty()) {
+    const size_t count = std::min(segments.size(), kSegmentsOfCall);
+    ssize_t part = 0;
+    for (size_t i = 0; i < count; ++i) {
+      to[i] = {segments[i].to, segments[i].bytes};
+      from[i] = {const_cast<std::byte*>(segments[i].from), segments[i].bytes};
+      part += static_cast<ssize_t>(segments[i].bytes);
+    }
+    if (write_process(process, std::span(to).first(count), std::span(from).first(count)) != part) return false;
+    segments = segments.subspan(count);
+  }
+  return true;
+}
+
 std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
   return begin(std::shared_ptr<HostCopy>(
                    new HostCopy(kThisProcess, segments, own_pages(), MayHang::kSources, std::move(key),
@@ -260,7 +286,7 @@ std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& cop
     const auto own = own_pages();
     return own != nullptr && own->has_targets(segments);
   };
-  const bool at_once = copy->bytes_ <= (crew_->wanted <= kFewThreads ? kAtOnceOfFew : kAtOnceBytes) &&
+  const bool at_once = copy->bytes_ <= most_at_once() &&
                        (may_hang == MayHang::kTargets || (copy->pages_ != nullptr && copy->pages_->has_sources(segments))) &&
                        (may_hang == MayHang::kSources || has_targets());
   bool has_threads = false;

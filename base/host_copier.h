@@ -113,6 +113,10 @@ class HostCopier {
   /// @param pages the other process's page map; null: it is not known which of its pages are present
   std::shared_ptr<HostCopy> start(pid_t process, std::span<const CopySegment> segments,
                                   std::shared_ptr<const Pagemap> pages = nullptr, MayHang may_hang = MayHang::kBoth);
+  /// Copies into the memory of another process, on the calling thread, what `start` would copy at once. `from` is memory of this process.
+  /// @param process, pages as for `start`
+  /// @return false: not all is written, because it is too much, or not known to be present, or may not be written
+  bool write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages);
   /// Starts the checksum of the `from` of all segments, one behind the other; `to` is not looked at. Otherwise as `start`.
   std::shared_ptr<HostCopy> start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments);
   /// Replaces threads that hang. Call it repeatedly while a copy is not done.
@@ -123,6 +127,7 @@ class HostCopier {
   struct Worker;
   static void run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker);
   size_t slice_bytes_of(std::span<const CopySegment> segments) const;
+  size_t most_at_once() const;
   std::shared_ptr<const Pagemap> own_pages();
   std::shared_ptr<HostCopy> begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments);
 

@@ -17,6 +17,8 @@ namespace {
 constexpr std::array<char, 4> kSlotMagic = {'T', 'X', 'S', 'L'};
 constexpr uint16_t kSlotVersion = 2;
 constexpr uint16_t kCountsUses = 1;  // of RemoteSlot::flags
+// How often a removal looks whether a peer still writes.
+constexpr Duration kLookAtWriters = std::chrono::microseconds(100);
 
 uintptr_t address_of(const void* data) {
   return reinterpret_cast<uintptr_t>(data);
@@ -178,18 +180,25 @@ Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadl
   // kWaited and calls `wake`. That takes the lock, which is free only once this thread waits. Acquire here and below pairs with
   // the release of each use.
   uint64_t holders = entry.uses.fetch_or(Entry::kWaited, std::memory_order_acquire);
-  bool in_time = true;
-  while (holders != 0 && in_time) {
-    in_time = changed_.wait_until(mutex_, deadline.at());
+  bool in_time = true, written = is_written(entry);
+  while ((holders != 0 || written) && in_time) {
+    if (written) {  // another process does not wake this one
+      (void)changed_.wait_until(mutex_, std::min(deadline.at(), Clock::steady().now() + kLookAtWriters));
+      in_time = !deadline.expired();
+    } else {
+      in_time = changed_.wait_until(mutex_, deadline.at());
+    }
     if (kept) return std::optional<Region>();
     holders = entry.uses.load(std::memory_order_acquire) & ~Entry::kWaited;
+    written = is_written(entry);
   }
-  if (holders == 0) return std::optional(erase(entry));
+  if (holders == 0 && !written) return std::optional(erase(entry));
   entry.uses.fetch_and(~Entry::kWaited, std::memory_order_relaxed);
   entry.kept = nullptr;
   entry.closing = false;
   return Status(Code::kTimeout, "deregister memory",
-                concat(range_text(entry.region.data, entry.region.bytes), " are in use by operations (", holders, " holds)"));
+                concat(range_text(entry.region.data, entry.region.bytes), " are in use by operations (", holders, " holds",
+                       written ? ", and a peer of this host writes)" : ")"));
 }
 
 Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
@@ -197,7 +206,7 @@ Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
   TCPX_ASSIGN_OR_RETURN(Entry* const found, begin_removal(id));
   if (found == nullptr) return std::optional<Region>();
   Entry& entry = *found;
-  if (entry.uses.load(std::memory_order_acquire) != 0) {
+  if (entry.uses.load(std::memory_order_acquire) != 0 || is_written(entry)) {
     return Status(Code::kExhausted, "deregister memory", "still in use");
   }
   return std::optional(erase(entry));
@@ -272,18 +281,22 @@ Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const Slot
   return std::optional(HeldRange{RegionUse(*advert.entry), advert.data, advert.bytes});
 }
 
-std::optional<SlotLeases::Lease> MemoryRegistry::lease(ConnId conn, const SlotId& slot,
-                                                       const std::shared_ptr<SlotLeases>& leases) {
+std::optional<std::pair<SlotLeases::Lease, SlotAccess>> MemoryRegistry::lease(ConnId conn, const SlotId& slot,
+                                                                              const std::shared_ptr<SlotLeases>& leases) {
   MutexLock lock(mutex_);
   const auto found = adverts_.find(slot);
   if (found == adverts_.end() || (found->second.conn != conn && found->second.conn != kAnyConnection)) return std::nullopt;
   Advert& advert = found->second;
-  if (advert.end.comes() || advert.access == SlotAccess::kWrite || !advert.after.empty()) return std::nullopt;
-  std::erase_if(advert.leases, [](const HeldLease& lease) { return lease.leases().closed(); });
+  if (advert.end.comes() || !advert.after.empty()) return std::nullopt;
+  auto& peers = advert.entry->leases;
+  std::erase_if(peers, [](const auto& peer) { return peer->closed(); });
+  std::erase_if(advert.leases, [](const HeldLease& lease) { return lease.leases()->closed(); });
   advert.leases.reserve(advert.leases.size() + 1);
-  const auto lease = leases->grant(slot);
-  if (lease) advert.leases.emplace_back(leases, slot);
-  return lease;
+  if (std::find(peers.begin(), peers.end(), leases) == peers.end()) peers.push_back(leases);
+  const auto lease = leases->grant(slot, advert.entry->region.id);
+  if (!lease) return std::nullopt;
+  advert.leases.emplace_back(leases, slot);
+  return std::pair(*lease, advert.access);
 }
 
 RegionUse MemoryRegistry::use_on_gpu(MemoryId after) {
@@ -338,6 +351,12 @@ void MemoryRegistry::drop(const SlotId& slot) {
   const auto found = adverts_.find(slot);
   ends_.erase({found->second.end.at, slot});
   adverts_.erase(found);
+}
+
+// True while a peer writes that has or had a lease.
+bool MemoryRegistry::is_written(const Entry& entry) {
+  return std::any_of(entry.leases.begin(), entry.leases.end(),
+                     [&](const auto& leases) { return leases->is_written(entry.region.id); });
 }
 
 void MemoryRegistry::erase_ended() {

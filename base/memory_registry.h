@@ -104,6 +104,7 @@ struct RegionUse::Entry {
   /// itself is not found again: its id is in the key, too.
   using SlotKey = std::tuple<ConnId, uintptr_t, size_t, SlotAccess, SlotId>;
   std::map<SlotKey, SlotId> slots{};
+  std::vector<std::shared_ptr<SlotLeases>> leases{};  ///< of the peers that have or had one of a slot, and are still there
   /// Number of RegionUses that hold the region, and the bit kWaited. Raised from 0 only while the lock is held.
   std::atomic<uint64_t> uses{0};
   static constexpr uint64_t kWaited = uint64_t{1} << 63;
@@ -207,9 +208,10 @@ class MemoryRegistry {
   /// @return nullopt: the application's GPU has not finished its work on the range yet. kNotFound: no such advertisement for this
   /// connection (any more); kInvalidArgument: the range may only be read, or only be written; kCuda: the error of the GPU's work
   Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes, bool* counted = nullptr);
-  /// Lets a peer read a slot without asking, until the slot ends or is advertised again behind work of the GPU. Not one that ends by
-  /// itself, or whose memory the GPU still uses. @return nullopt: no lease, or it has one
-  std::optional<SlotLeases::Lease> lease(ConnId conn, const SlotId& slot, const std::shared_ptr<SlotLeases>& leases);
+  /// Lets a peer read or write a slot without asking, as it is advertised, until the slot ends or is advertised again behind work of the
+  /// GPU. Not one that ends by itself, or whose memory the GPU still uses. @return nullopt: no lease, or it has one
+  std::optional<std::pair<SlotLeases::Lease, SlotAccess>> lease(ConnId conn, const SlotId& slot,
+                                                                const std::shared_ptr<SlotLeases>& leases);
   /// Holds the first region of GPU memory that was added after the region `after`. @return empty: there is none
   RegionUse use_on_gpu(MemoryId after);
   /// The region of GPU memory that was added last, even if it has been removed since. 0: none was
@@ -247,6 +249,7 @@ class MemoryRegistry {
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
   Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);
   Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
+  static bool is_written(const Entry& entry);
   static Entry::SlotKey key_of(const SlotId& slot, const Advert& advert);
   void erase(const SlotId& slot) TCPX_REQUIRES(mutex_);
   void drop(const SlotId& slot) TCPX_REQUIRES(mutex_);

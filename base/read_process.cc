@@ -44,6 +44,13 @@ ssize_t read_process(pid_t process, std::span<const iovec> to, std::span<const i
   return bytes;
 }
 
+ssize_t write_process(pid_t process, std::span<const iovec> to, std::span<const iovec> from) {
+  TracingRight right;
+  const ssize_t bytes = ::process_vm_writev(process, from.data(), from.size(), to.data(), to.size(), 0);
+  right.take_back();
+  return bytes;
+}
+
 void forgo_tracing_right() {
   const TracingRight given_up;
 }

@@ -1,4 +1,4 @@
-// Reads the memory of another process with the rights of the user who may trace it, and without privileges.
+// Reads and writes the memory of another process with the rights of the user who may trace it, and without privileges.
 #pragma once
 
 #include <sys/types.h>
@@ -13,6 +13,9 @@ namespace tcpx {
 /// keeps its number and pidfd across exec).
 /// @return bytes copied; -1 with errno
 ssize_t read_process(pid_t process, std::span<const iovec> to, std::span<const iovec> from);
+
+/// The same into the memory of the process, like process_vm_writev(2).
+ssize_t write_process(pid_t process, std::span<const iovec> to, std::span<const iovec> from);
 
 /// Drops CAP_SYS_PTRACE for the calling thread for good, which saves dropping it in each call. Other threads keep it.
 void forgo_tracing_right();

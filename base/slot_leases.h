@@ -1,7 +1,10 @@
-// SlotLeases: which slots of this end one peer of the same host may read without asking, because it reads the memory by itself.
+// SlotLeases: which slots of this end one peer of the same host may read and write by itself, without asking.
 //
-// Each lease is a word in memory that both processes map. The peer copies first and looks at the word then: what it has copied counts
-// only if the word is still the one that it was told. So a lease ends at once, whatever the peer is doing, and nobody waits for it.
+// Each lease is a word in memory that both processes map, and ends when this end clears the word. A peer that reads looks at the word
+// when it has copied: what it has read counts only if the word is still the one that it was told. So nobody waits for a reader. A peer
+// that writes says so first, in a count beside the word, and then looks at the word: it writes only if the lease lasts, and takes
+// itself out of the count afterwards. This end clears the word first and looks at the count then. All of these are sequentially
+// consistent, so either the peer sees that the lease has ended, or this end sees that the peer writes, and waits for it.
 #pragma once
 
 #include <atomic>
@@ -9,7 +12,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -24,6 +26,14 @@ struct SlotHash {
   size_t operator()(const SlotId& id) const { return id.low; }
 };
 
+/// The words of one end's leases. All zeros at first.
+struct LeaseWords {
+  static constexpr size_t kMost = 1024;
+  std::atomic<uint64_t> words[kMost];               ///< stored by the owner of the slots; 0: no lease
+  std::atomic<uint32_t> writing[kMost];             ///< writes of the peer that may be under way
+  std::atomic<uint64_t> bytes_read, bytes_written;  ///< by the peer, so far; only the peer stores
+};
+
 /// The leases that one peer has. Any thread.
 class SlotLeases {
  public:
@@ -32,8 +42,8 @@ class SlotLeases {
     uint64_t word;   ///< as long as the lease lasts; never 0, and never the same again
   };
 
-  /// @param words zeros, mapped until `close`. There are as many leases at most.
-  explicit SlotLeases(std::span<std::atomic<uint64_t>> words) : words_(words) {}
+  /// @param words mapped until `close`
+  explicit SlotLeases(LeaseWords& words) : words_(&words) {}
   ~SlotLeases() { close(); }
   SlotLeases(const SlotLeases&) = delete;
   SlotLeases& operator=(const SlotLeases&) = delete;
@@ -42,24 +52,40 @@ class SlotLeases {
     const MutexLock lock(mutex_);
     return places_.contains(slot);
   }
-  /// @return nullopt: the slot has one, or there is no place left
-  std::optional<Lease> grant(const SlotId& slot) TCPX_EXCLUDES(mutex_);
-  /// Ends the lease of a slot, if it has one.
+  /// @param region of the slot @return nullopt: the slot has one, or there is no place left
+  std::optional<Lease> grant(const SlotId& slot, MemoryId region) TCPX_EXCLUDES(mutex_);
+  /// Ends the lease of a slot, if it has one. The peer may still write.
   void end(const SlotId& slot) TCPX_EXCLUDES(mutex_);
-  /// Ends all, for good.
+  /// Ends all, and grants none from now on. The peer may still write.
+  void end_all() TCPX_EXCLUDES(mutex_);
+  /// True while the peer may be writing to the region.
+  bool is_written(MemoryId region) TCPX_EXCLUDES(mutex_);
+  /// To any memory.
+  bool is_written() TCPX_EXCLUDES(mutex_);
+  /// The same, when the peer writes no more, or nobody waits for that: the words are not touched any more.
   void close() TCPX_EXCLUDES(mutex_);
   bool closed() const TCPX_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    return words_.empty();
+    return words_ == nullptr;
   }
 
  private:
+  struct Place {
+    uint32_t index = 0;
+    MemoryId region{};
+  };
+  bool is_written(const Place& place) const TCPX_REQUIRES(mutex_) { return words_->writing[place.index].load() != 0; }
+  void end(const Place& place) TCPX_REQUIRES(mutex_);
+  void free_unwritten() TCPX_REQUIRES(mutex_);
+
   mutable Mutex mutex_;
-  std::span<std::atomic<uint64_t>> words_ TCPX_GUARDED_BY(mutex_);  // empty: closed
-  std::unordered_map<SlotId, uint32_t, SlotHash> places_ TCPX_GUARDED_BY(mutex_);
+  LeaseWords* words_ TCPX_GUARDED_BY(mutex_);  // null: closed
+  std::unordered_map<SlotId, Place, SlotHash> places_ TCPX_GUARDED_BY(mutex_);
+  std::vector<Place> ended_ TCPX_GUARDED_BY(mutex_);    // to which the peer wrote when last looked at
   std::vector<uint32_t> free_ TCPX_GUARDED_BY(mutex_);  // places that had a lease
   uint32_t unused_ TCPX_GUARDED_BY(mutex_) = 0;         // from here on, places had none
   uint64_t last_ TCPX_GUARDED_BY(mutex_) = 0;
+  bool grants_ TCPX_GUARDED_BY(mutex_) = true;
 };
 
 /// A lease that ends with this object.
@@ -75,7 +101,7 @@ class HeldLease {
   ~HeldLease() {
     if (leases_ != nullptr) leases_->end(slot_);
   }
-  const SlotLeases& leases() const { return *leases_; }
+  const std::shared_ptr<SlotLeases>& leases() const { return leases_; }
 
  private:
   std::shared_ptr<SlotLeases> leases_;

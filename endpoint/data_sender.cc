@@ -23,6 +23,12 @@ void DataSender::send_short(LocalOperation& local) {
   link_.break_with(copies_.start());
 }
 
+void DataSender::send_notify(LocalOperation& local) {
+  link_.stream->send(NotifyFrame{.notify = *notify_of(*local.operation)});
+  local.enter(Phase::kLeaving);
+  leaving_.push_back(local.number());
+}
+
 void DataSender::say(LocalOperation& local, std::span<const std::byte> data) {
   const Operation& operation = *local.operation;
   const bool sends = operation.kind == OperationKind::kSend;

@@ -22,6 +22,8 @@ class DataSender {
 
   /// Sends a short send or write, which has its part of the window.
   void send_short(LocalOperation& local);
+  /// Sends the notification of a write that is in place, which has its part of the window.
+  void send_notify(LocalOperation& local);
   /// @return true if a long send or write, which has its part of the window, may begin without a Go. May change its packing to the one
   /// that the peer posted.
   bool may_begin(LocalOperation& local);
@@ -33,7 +35,7 @@ class DataSender {
   void tell_cancelled(const LocalOperation& local, bool announced);
   /// Moves short copies along. @return true when something advanced
   bool progress();
-  /// Ends the short sends whose bytes the kernel now has.
+  /// Ends the short sends, and writes with their notifications, whose bytes the kernel now has, or the peer's memory.
   void end_left();
   /// Call when the link has failed: nothing leaves any more.
   void end() { leaving_.clear(); }

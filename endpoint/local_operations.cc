@@ -8,7 +8,7 @@
 namespace tcpx {
 namespace {
 
-// Fewer bytes of host memory come sooner in a frame of a peer that is awake: to copy them by oneself takes six system calls.
+// Fewer bytes of host memory go sooner in a frame to or from a peer that is awake: to copy them by oneself takes six system calls.
 constexpr uint64_t kLeastLeased = 8192;
 
 Result<bool> is_reached(const std::vector<std::unique_ptr<GpuMark>>& marks) {
@@ -51,6 +51,7 @@ bool LocalOperations::are_lanes_ready(const Operation& operation) {
 bool LocalOperations::start(LocalOperation& local) {
   Operation& operation = *local.operation;
   if (operation.rounds != nullptr && !std::exchange(local.has_round, true)) operation.rounds->next(operation);
+  if (start_leased(local)) return true;
   if (!are_lanes_ready(operation)) {
     book_.wait(local);
     return false;
@@ -63,7 +64,7 @@ bool LocalOperations::start(LocalOperation& local) {
       receiver_.post(local);
       break;
     case OperationKind::kRead:
-      if (!start_leased(local)) enter(local, Window::kRestOffers);
+      enter(local, Window::kRestOffers);
       break;
     case OperationKind::kSend:
       enter(local, in_frame ? Window::kSends : Window::kSendOffers);
@@ -75,13 +76,14 @@ bool LocalOperations::start(LocalOperation& local) {
   return true;
 }
 
-// @return false: the peer must be asked
+// A write or read of slots that this end may use without asking. @return false: ask
 bool LocalOperations::start_leased(LocalOperation& local) {
   const Operation& operation = *local.operation;
-  if (local.asks || operation.bytes == 0) return false;
+  const bool writes = operation.kind == OperationKind::kWrite;
+  if ((!writes && operation.kind != OperationKind::kRead) || local.asks || operation.bytes == 0) return false;
   if (operation.bytes < kLeastLeased && !is_on_gpu(operation.ranges) && !link_.stream->peer_sleeps()) return false;
   auto job = job_of(local, Packing::kWhole);
-  if (!link_.lanes.receive_leased(job, operation.remote)) return false;
+  if (!link_.lanes.move_leased(job, operation.remote, writes)) return false;
   local.enter(Phase::kMoving);
   ++local.jobs;
   return true;
@@ -154,6 +156,7 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
 // meanwhile, while the peer waits for this one, and its bytes would occupy a slot of InlineCopies that other connections need.
 void LocalOperations::pass(LocalOperation& local) {
   const Operation& operation = *local.operation;
+  if (local.written) return sender_.send_notify(local);
   if (!is_for_offers(local.charge.window)) return sender_.send_short(local);
   local.begun = sender_.may_begin(local);
   announce(*link_.stream, operation, local.packing, local.offers, local.begun);
@@ -191,19 +194,20 @@ void LocalOperations::end_moved(const Job& job, bool received) {
     --local.jobs;
     return;
   }
-  if (job.unleased && local.ending.is_ok()) {
+  if (job.lease == Job::Lease::kEnded && local.ending.is_ok()) {
     book_.wait(local);
     local.begin_again(true);
     local.asks = true;
     return;
   }
   const bool well = job.status.is_ok() && local.ending.is_ok();
+  if (local.kind() == OperationKind::kWrite && well && job.lease == Job::Lease::kLasts) return end_written(local);
   if (local.kind() == OperationKind::kWrite && well && !local.answered) {
     if (link_.has_failed()) return book_.finish(local, link_.status);
     local.jobs = 0;
     return local.enter(Phase::kAnswer);
   }
-  if (received && well) receiver_.deliver_notify(local);
+  if (received && well && local.kind() != OperationKind::kWrite) receiver_.deliver_notify(local);
   // Both ends have found that checksums differ, and the own message names what the caller knows.
   if (job.status.code() == Code::kCorrupt) {
     const bool writes = local.kind() == OperationKind::kWrite;
@@ -215,6 +219,18 @@ void LocalOperations::end_moved(const Job& job, bool received) {
     return local.enter(Phase::kAnswer);
   }
   book_.finish(local, local.answered ? local.answer : job.status);
+}
+
+// Without the peer. It still has to hear of a notification, which has arrived as far as this end is concerned once it lies in the memory
+// that both share.
+void LocalOperations::end_written(LocalOperation& local) {
+  const auto notify = notify_of(*local.operation);
+  if (!notify) return book_.finish(local, Status::ok());
+  if (link_.has_failed()) return book_.finish(local, link_.status);
+  local.written = true;
+  local.enter(Phase::kWindow);
+  local.charge = charge_of(*notify);
+  if (window_queue_.enter({.operation = local.number(), .charge = local.charge, .sequence = {}, .since = link_.now})) pass(local);
 }
 
 bool LocalOperations::may_repeat(const LocalOperation& local) const {

@@ -74,6 +74,7 @@ class LocalOperations {
   bool are_lanes_ready(const Operation& operation);
   void enter(LocalOperation& local, Window window);
   void pass(LocalOperation& local);
+  void end_written(LocalOperation& local);
   bool may_repeat(const LocalOperation& local) const;
   void end_corrupt(LocalOperation& local, const Status& found, Code at_peer);
   void end_early(LocalOperation& local, Status why);

@@ -30,7 +30,8 @@ struct LocalOperation {
   Status answer;
   Status corrupt;                     ///< write: checksums differed; kAnswer waits for the peer to have found that, too
   bool repeated = false;              ///< it has been started once more, or this round of it
-  bool asks = false;                  ///< read: not without asking the peer, though its slots are leased
+  bool written = false;               ///< write: in place, without the peer, which is still to hear of its notification
+  bool asks = false;                  ///< write, read: not without asking the peer, though its slots are leased
   Status ending;                      ///< why it ends early; ok: it does not
   TimePoint grace{};                  ///< latest time of its early end
   std::unique_ptr<NotifyMsg> notify;  ///< receive: came with the send
@@ -49,7 +50,7 @@ struct LocalOperation {
     begun = false;
     jobs = 0;
     answered = false;
-    asks = false;
+    written = asks = false;
     answer = corrupt = Status();
     phase_ = Phase::kGpu;
   }

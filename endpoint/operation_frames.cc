@@ -3,12 +3,6 @@
 namespace tcpx {
 namespace {
 
-/// A read's notification stays here until its bytes have come; one of several rounds goes with the last round.
-std::optional<NotifyText> notify_of(const Operation& operation) {
-  if (operation.notify == nullptr || operation.kind == OperationKind::kRead || !operation.is_last_round()) return std::nullopt;
-  return NotifyText{operation.notify->name, operation.notify->msg};
-}
-
 template <FrameType type>
 void say(ControlStream& stream, const Operation& operation, Packing packing, const WireOffers& offers, bool begun,
          std::span<const std::byte> data = {}) {
@@ -27,6 +21,11 @@ void say(ControlStream& stream, const Operation& operation, Packing packing, con
 }
 
 }  // namespace
+
+std::optional<NotifyText> notify_of(const Operation& operation) {
+  if (operation.notify == nullptr || operation.kind == OperationKind::kRead || !operation.is_last_round()) return std::nullopt;
+  return NotifyText{operation.notify->name, operation.notify->msg};
+}
 
 void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireOffers& offers, bool begun) {
   if (operation.kind == OperationKind::kRead) return say<FrameType::kRead>(stream, operation, packing, {}, false);

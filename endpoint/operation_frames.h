@@ -21,6 +21,9 @@ void announce(ControlStream& stream, const Operation& operation, Packing packing
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data);
 
 /// Bytes of the name and the text.
+/// The notification that goes with a send or write; one of several rounds goes with the last round. Not a read's, which stays here until
+/// its bytes have come.
+std::optional<NotifyText> notify_of(const Operation& operation);
 inline size_t size_of(const std::optional<NotifyText>& notify) {
   return notify ? notify->name.size() + notify->text.size() : 0;
 }

@@ -118,13 +118,11 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
     return busy;
   }
   if (!busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*looked_up), charge));
-  if constexpr (kReads) {
-    if (!busy) lease(frame.ranges);
-  }
+  if (!busy) lease(frame.ranges);
   return busy;
 }
 
-// What has been read once will be read again.
+// What has been used once will be used again.
 void PeerOperations::lease(const WireArray<WireRange>& ranges) {
   for (size_t i = 0; i < ranges.size(); ++i) {
     const SlotId slot = ranges[i].slot;

@@ -1,9 +1,11 @@
 #include "lanes/host_area.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <utility>
@@ -97,6 +99,13 @@ MemoryBuffer SharedArea::take_bulk_rings() {
   if (std::exchange(bytes_, kRest) <= kRest) return {};
   std::byte* const rings = base_ + kRest;
   return MemoryBuffer(rings, rings, kTaken, [rings] { (void)::munmap(rings, kTaken); });
+}
+
+bool HostPeer::has_ended() const {
+  if (same_process || !process) return false;
+  std::array<pollfd, 2> ends{pollfd{.fd = process.get(), .events = POLLIN, .revents = 0},
+                             pollfd{.fd = socket.get(), .events = 0, .revents = 0}};
+  return ::poll(ends.data(), ends.size(), 0) > 0;
 }
 
 Status HostPeer::pass(const UniqueFd& file) const {

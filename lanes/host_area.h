@@ -2,7 +2,7 @@
 //
 // The shared area is memory that both endpoints have mapped and that neither can shrink. It holds the two rings of the control
 // stream (base/shared_stream.h), two rings for bulk data that is not pulled (lanes/ring/ring_lane.h), and for each end one word
-// that says whether its memory may still be read, and words for slots that are read without asking.
+// that says whether its memory may still be read, and the words of its leases (base/slot_leases.h).
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +15,7 @@
 #include "base/host_copier.h"
 #include "base/memory_ops.h"
 #include "base/segment_copier.h"
+#include "base/slot_leases.h"
 #include "base/unique_fd.h"
 #include "lanes/unmapper.h"
 #include "tcpx/status.h"
@@ -38,13 +39,6 @@ struct BulkRing {
   alignas(64) std::atomic<uint64_t> written;  ///< bytes so far; only the sender stores
   alignas(64) std::atomic<uint64_t> read;     ///< bytes so far; only the receiver stores
   alignas(4096) std::byte bytes[kBytes];
-};
-
-/// Which slots of one end the other one may read without asking (base/slot_leases.h). All zeros at first.
-struct LeaseWords {
-  static constexpr size_t kMost = 1024;
-  std::atomic<uint64_t> words[kMost];
-  std::atomic<uint64_t> bytes_read;  ///< in this way, so far; only the reader stores
 };
 
 /// A mapping of the shared area. A forked child does not have it.
@@ -98,6 +92,9 @@ struct HostPeer {
   bool reads_memory = false;  ///< this end can read the peer's memory with process_vm_readv
   bool is_read = false;       ///< the peer can read this end's memory
 
+  /// True when the peer's process has ended, or has started another program: the kernel closes its end of the socket before that one has
+  /// memory. Of one that this end cannot name: false.
+  bool has_ended() const;
   /// Passes a copy of a descriptor. @return kExhausted: the peer has not taken earlier ones, try again later; kPeerGone; kSystem
   Status pass(const UniqueFd& file) const;
   /// Takes the next descriptor that the peer has passed; empty: this process has too many open.

@@ -68,7 +68,12 @@ struct Job {
   Status status;                   ///< how the job ended
   uint64_t place = 0;              ///< among the jobs of its lane: the same at both ends
   JobSum sum;
-  bool unleased = false;  ///< ended without its bytes, and without harm: ask the peer for them
+  enum class Lease : uint8_t {
+    kNone,   ///< the peer was asked
+    kLasts,  ///< it was not asked, because this end may read or write its slots without that
+    kEnded,  ///< nor was it then, and the bytes do not count: ask
+  };
+  Lease lease = Lease::kNone;
 };
 
 /// True if the peer started the job and it uses the region.
@@ -106,11 +111,12 @@ class Lane {
   virtual Status check(std::span<const std::byte> /*words*/, uint64_t /*bytes*/) const { return Status::ok(); }
   /// Receiver: true if offered bytes can come this way. @param words checked
   virtual bool take(std::span<const HeldRange> /*to*/, std::span<const std::byte> /*words*/) { return false; }
-  /// Sender: has the peer read a slot from now on without asking, if it can. @param registry of the slot, advertised to `conn`
+  /// Sender: has the peer use a slot from now on without asking, if it can. @param registry of the slot, advertised to `conn`
   virtual void lease(MemoryRegistry& /*registry*/, ConnId /*conn*/, const SlotId& /*slot*/) {}
-  /// Receiver: takes over a job whose bytes are those of slots that this end may read without asking. Nothing is said to the peer; the job
-  /// may end `unleased`. @param from as many bytes as the job has @return false: it may not, and the job stays the caller's
-  virtual bool push_leased(std::unique_ptr<Job>& /*job*/, std::span<const WireRange> /*from*/) { return false; }
+  /// Receiver: takes over a job whose other side are slots that this end may use without asking. Nothing is said to the peer.
+  /// @param slots as many bytes as the job has @param writes into the slots, else reads them
+  /// @return false: it may not, and the job stays the caller's
+  virtual bool push_leased(std::unique_ptr<Job>& /*job*/, std::span<const WireRange> /*slots*/, bool /*writes*/) { return false; }
   /// Takes over a job: the sender when the peer's Go has come, the receiver after `take` was true. The job stays the caller's if this
   /// throws.
   /// @param words as `take` had them; empty at the sender @param go sent by the receiver before, unless its lane `sends_go`

@@ -169,8 +169,9 @@ void Lanes::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot) {
   for (const auto& lane : near_) lane->lease(registry, conn, slot);
 }
 
-bool Lanes::receive_leased(std::unique_ptr<Job>& job, std::span<const WireRange> from) {
-  return sums_.empty() && std::any_of(near_.begin(), near_.end(), [&](const auto& lane) { return lane->push_leased(job, from); });
+bool Lanes::move_leased(std::unique_ptr<Job>& job, std::span<const WireRange> slots, bool writes) {
+  return sums_.empty() &&
+         std::any_of(near_.begin(), near_.end(), [&](const auto& lane) { return lane->push_leased(job, slots, writes); });
 }
 
 // For a job whose Go has not been sent.

@@ -85,7 +85,7 @@ class Lanes {
   /// Gives the job to the lane that `take` chose. @param go as `take` made it; sent now or later
   void receive(std::unique_ptr<Job> job, const WireOffers& offers, const GoFrame& go);
   /// As Lane::push_leased.
-  bool receive_leased(std::unique_ptr<Job>& job, std::span<const WireRange> from);
+  bool move_leased(std::unique_ptr<Job>& job, std::span<const WireRange> slots, bool writes);
   /// Receives a transfer that the peer has begun without a Go.
   void receive_begun(std::unique_ptr<Job> job) { net_recv_.push(std::move(job), {}, {}); }
   /// Eager connection: the peer begins a transfer after its Go. @return false: no such transfer waits

@@ -1,9 +1,6 @@
 #include "lanes/pull/pull_lane.h"
 
-#include <poll.h>
-
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -58,17 +55,19 @@ bool PulledLane::beats_frames(std::span<const HeldRange> ranges) {
 
 void PulledLane::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot) {
   if (!status_.is_ok() || leases_->has(slot)) return;
-  const auto range = registry.look_up(conn, slot, false);
+  auto range = registry.look_up(conn, slot, false);
+  if (!range.is_ok()) range = registry.look_up(conn, slot, true);  // it may be for writing only
   if (!range.is_ok() || !*range || !sources_.are_ready({&**range, 1}, true)) return;
   const std::vector<WireSource> sources = sources_.of({&**range, 1});
   if (sources.empty() || sources.size() > kMaxLeaseSources) return;
   const auto lease = registry.lease(conn, slot, leases_);
   if (!lease) return;
-  const WireLease head{.slot = slot, .word = lease->word};
+  const auto& [given, access] = *lease;
+  const WireLease head{.slot = slot, .word = given.word, .access = static_cast<uint64_t>(access)};
   std::vector<std::byte> words(sizeof head + std::as_bytes(std::span(sources)).size());
   std::memcpy(words.data(), &head, sizeof head);
   std::memcpy(words.data() + sizeof head, sources.data(), words.size() - sizeof head);
-  stream_.send(talk(PullTalk::kLease, lease->place, words));
+  stream_.send(talk(PullTalk::kLease, given.place, words));
 }
 
 Status PullLane::check(std::span<const std::byte> words, uint64_t bytes) const {
@@ -114,27 +113,70 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
   begin(std::move(job), std::move(pull));
 }
 
-bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange> from) {
+bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange> slots, bool writes) {
   Pull pull;
-  if (leased_.empty() || !find_leased(from, pull) || !reaches(job->ranges, pull.sources)) return false;
+  if (leased_.empty() || !find_leased(slots, writes, pull) || !reaches(job->ranges, pull.sources)) return false;
+  const bool on_host = is_of_host(job->ranges.front().region(), parts_.memory);
+  pull.writes = writes;
+  if (writes) {
+    // Of one that cannot be named, nobody could tell that it has ended in the middle of a write.
+    if (!peer_.same_process && !peer_.process) return false;
+    pull.writing.emplace(peer_.peer_leases(), pull.leases);
+    if (!lasts(pull)) return false;
+  }
+  job->lease = Job::Lease::kLasts;
+  if (writes && on_host) return write_on_host(job, pull);
   begin(std::move(job), std::move(pull));
   return true;
 }
 
+// @return false: some of it may have been written
+bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
+  look_for_pages();
+  pull.job = std::move(job);
+  find_segments(pull, SIZE_MAX);
+  const bool written = parts_.host_copier.write(peer_.pid, pull.segments, pages_);
+  pull.writing.reset();
+  if (!written) {
+    job = std::move(pull.job);
+    job->lease = Job::Lease::kNone;
+    return false;
+  }
+  if (const Status gone = check_peer(); gone.is_ok()) {
+    end_leased(pull, true);
+  } else {
+    end(pull, gone);
+  }
+  return true;
+}
+
+PullLane::Writing::Writing(LeaseWords& words, std::span<const std::pair<uint32_t, uint64_t>> leases) : words_(&words) {
+  places_.reserve(leases.size());
+  for (const auto& [place, word] : leases) {
+    places_.push_back(place);
+    words_->writing[place].fetch_add(1);
+  }
+}
+
+PullLane::Writing::~Writing() {
+  for (const uint32_t place : places_) words_->writing[place].fetch_sub(1);
+}
+
 // Finds the sources of ranges of slots that are leased. @return false: not of all
-bool PullLane::find_leased(std::span<const WireRange> from, Pull& pull) {
-  pull.sources.reserve(from.size());
+bool PullLane::find_leased(std::span<const WireRange> slots, bool writes, Pull& pull) {
+  pull.sources.reserve(slots.size());
   const Lease* lease = nullptr;
-  for (const WireRange& range : from) {
+  for (const WireRange& range : slots) {
     if (range.bytes == 0) continue;
     if (lease == nullptr || range.slot != lease->of.slot) {
       const auto found = leased_.find(range.slot);
       if (found == leased_.end()) return false;
       lease = &leases_[found->second];
-      if (!lasts(found->second, lease->of.word)) {
+      if (peer_.peer_leases().words[found->second].load() != lease->of.word) {
         drop_lease(found->second);
         return false;
       }
+      if (lease->of.access == static_cast<uint64_t>(writes ? SlotAccess::kRead : SlotAccess::kWrite)) return false;
       pull.leases.emplace_back(found->second, lease->of.word);
     }
     const uint64_t size = lease->parts.back().first;
@@ -151,10 +193,11 @@ bool PullLane::find_leased(std::span<const WireRange> from, Pull& pull) {
   return true;
 }
 
-// True as long as the peer lets this end read that slot. After a copy, which counts only then.
-bool PullLane::lasts(uint32_t place, uint64_t word) const {
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return peer_.peer_leases().words[place].load(std::memory_order_acquire) == word;
+// True as long as the peer lets this end use those slots: after it has read, and before it writes.
+bool PullLane::lasts(const Pull& pull) const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return std::all_of(pull.leases.begin(), pull.leases.end(),
+                     [&](const auto& lease) { return peer_.peer_leases().words[lease.first].load() == lease.second; });
 }
 
 void PullLane::drop_lease(uint32_t place) {
@@ -211,7 +254,10 @@ void PullLane::find_segments(Pull& pull, size_t most) {
       begin = mapping.mapped->buffer->device() + (source.address - mapping.memory.base);
     }
     const uint64_t part = std::min(range.bytes - place.in_range, source.bytes - place.in_source);
-    pull.segments.push_back({range.data + place.in_range, begin + place.in_source, part});
+    std::byte* const here = range.data + place.in_range;
+    const std::byte* const there = begin + place.in_source;
+    pull.segments.push_back(pull.writes ? CopySegment{const_cast<std::byte*>(there), here, part}
+                                        : CopySegment{here, there, part});
     place.in_range += part;
     place.in_source += part;
     if (place.in_range == range.bytes) {
@@ -258,7 +304,7 @@ bool PullLane::step(Pull& pull, size_t& running) {
     if (!std::exchange(denied_, true))
       log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
     leave(pull);
-  } else if (pull.leases.empty() || !check.is_ok()) {
+  } else if (!pull.is_leased() || !check.is_ok()) {
     end(pull, status);
   } else {
     end_leased(pull, status.is_ok());
@@ -271,6 +317,10 @@ Status PullLane::submit(Pull& pull) {
   while (!pull.all_submitted() && status_.is_ok()) {
     if (pull.segments.empty()) find_segments(pull, kSegmentsAtOnce);
     if (pull.segments.empty()) return Status::ok();  // the next share is not mapped yet
+    if (pull.writes && !lasts(pull)) {
+      pull.cut_off = true;
+      return Status::ok();
+    }
     const auto ticket = submit_segments(pull);
     if (!ticket.is_ok()) return ticket.status().code() == Code::kExhausted ? Status::ok() : ticket.status();
     pull.ticket = *ticket;
@@ -337,18 +387,14 @@ Status PullLane::check_peer() const {
   std::atomic_thread_fence(std::memory_order_acquire);
   if (peer_.peer_alive().load(std::memory_order_acquire) != 1)
     return Status(Code::kPeerGone, "copy from the peer's memory", "the peer has given up the connection");
-  if (peer_.same_process || !peer_.process) return Status::ok();
-  // A process that starts another program stays the same process, but the kernel closes its end of the socket before that has memory.
-  std::array<pollfd, 2> ends{pollfd{.fd = peer_.process.get(), .events = POLLIN, .revents = 0},
-                             pollfd{.fd = peer_.socket.get(), .events = 0, .revents = 0}};
-  if (poll(ends.data(), ends.size(), 0) <= 0) return Status::ok();
+  if (!peer_.has_ended()) return Status::ok();
   return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended, or has started another program");
 }
 
 // Starts the whole job again, because nobody knows which bytes are in place. The peer keeps its memory until it hears how the job
 // ended.
 void PullLane::leave(Pull& pull) {
-  if (!pull.leases.empty()) return end_leased(pull, false);
+  if (pull.is_leased()) return end_leased(pull, false);
   if (const Status left = elsewhere_(std::move(pull.job), pull.go); !left.is_ok()) end(pull, left);
 }
 
@@ -362,18 +408,21 @@ void PullLane::end(Pull& pull, const Status& status) {
   ended_.push_back(std::move(pull.job));
 }
 
-// Where the bytes do not count, the peer is asked for them, and says what is wrong.
+// Where the bytes do not count, the peer is asked, and says what is wrong.
 void PullLane::end_leased(Pull& pull, bool copied) {
-  for (const auto& [place, word] : pull.leases) copied &= lasts(place, word);
-  if (status_.is_ok() && copied) {
-    peer_.peer_leases().bytes_read.fetch_add(pull.job->bytes, std::memory_order_relaxed);
+  Job& job = *pull.job;
+  const bool counts = copied && (pull.writes ? !pull.cut_off : lasts(pull));
+  if (status_.is_ok() && counts) {
+    LeaseWords& words = peer_.peer_leases();
+    (pull.writes ? words.bytes_written : words.bytes_read).fetch_add(job.bytes, std::memory_order_relaxed);
   } else if (status_.is_ok()) {
     for (const auto& [place, word] : pull.leases) {
       if (leases_[place].of.word == word) drop_lease(place);
     }
-    pull.job->unleased = true;
+    job.lease = Job::Lease::kEnded;
   }
-  pull.job->status = status_;
+  pull.writing.reset();
+  job.status = status_;
   ended_.push_back(std::move(pull.job));
 }
 

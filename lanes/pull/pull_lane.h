@@ -1,5 +1,8 @@
-// PullLane: the lane of a data receiver that copies out of the memory of a peer on the same host: host memory with HostCopier, shared
-// GPU memory with the copier of this end's GPU. So no process ever writes into the memory of another one.
+// PullLane: the lane of the end that copies out of the memory of a peer on the same host: host memory with HostCopier, shared GPU memory
+// with the copier of this end's GPU. In other transfers than those by lease no process writes into the memory of another one.
+//
+// By lease (base/slot_leases.h) it reads and writes slots of the peer without asking. It does not begin a copy into memory of a lease that
+// has ended, and the peer waits for one that was begun before. Host memory is written in one go, on the calling thread, or not at all.
 //
 // A process may lose the right to read its peer at any time. Then the jobs that are being pulled start again through the ring, and
 // all later ones use the ring.
@@ -45,7 +48,7 @@ class PulledLane final : public Lane {
         stream_(making.stream),
         sources_(making.host, making.parts.memory, making.parts.unmapper, making.stream),
         sums_(making.sum_key, making.parts, making.stream),
-        leases_(std::make_shared<SlotLeases>(making.host.own_leases().words)) {}
+        leases_(std::make_shared<SlotLeases>(making.host.own_leases())) {}
   ~PulledLane() override { leases_->close(); }
   bool is_ready(std::span<const HeldRange> ranges) override { return sources_.are_ready(ranges); }
   bool expect(std::span<const HeldRange> ranges) override {
@@ -68,16 +71,26 @@ class PulledLane final : public Lane {
   void fail(const Status& reason) override {
     if (status_.is_ok()) status_ = reason;
     sums_.stop();
-    leases_->close();
+    leases_->end_all();
   }
+  void abandon() override { leases_->close(); }
+  bool closed() const override { return idle() && (!leases_->is_written() || host_.has_ended()); }
+  MemoryBuffer close() override {
+    leases_->close();
+    return {};
+  }
+  bool has_work() const override { return !idle() || (!status_.is_ok() && leases_->is_written()); }
   const Status& status() const override { return status_; }
   bool idle() const override { return ended_.empty() && sums_.idle(); }
   bool is_told() const override { return !has_ended() && sums_.idle(); }
-  bool serves(MemoryId /*region*/) const override { return false; }
+  bool serves(MemoryId region) const override { return leases_->is_written(region); }
   void forget(MemoryId region) override { sources_.forget(region); }
   bool peer_holds(MemoryId region) const override { return sources_.is_mapped(region); }
-  /// What the peer has read without asking.
-  void add_to(ConnectionStats& stats) const override { stats.bytes_sent += host_.own_leases().bytes_read.load(); }
+  /// What the peer has read and written without asking.
+  void add_to(ConnectionStats& stats) const override {
+    stats.bytes_sent += host_.own_leases().bytes_read.load();
+    stats.bytes_received += host_.own_leases().bytes_written.load();
+  }
   std::string flight_record() const override { return concat("copied by the peer: ", ended_.size(), " to be reported"); }
 
  private:
@@ -110,7 +123,7 @@ class PullLane final : public Lane {
   /// True if this end can copy these sources to these ranges by itself.
   bool take(std::span<const HeldRange> to, std::span<const std::byte> words) override;
   void push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) override;
-  bool push_leased(std::unique_ptr<Job>& job, std::span<const WireRange> from) override;
+  bool push_leased(std::unique_ptr<Job>& job, std::span<const WireRange> slots, bool writes) override;
   bool sends_go() const override { return true; }
   Status on(const LaneFrame& frame) override;
   bool progress(TimePoint now) override;
@@ -149,10 +162,26 @@ class PullLane final : public Lane {
     size_t range = 0, source = 0, mapping = 0;
     uint64_t in_range = 0, in_source = 0;
   };
-  /// A slot that this end reads without asking.
+  /// A slot that this end may use without asking.
   struct Lease {
     WireLease of{};
     std::vector<std::pair<uint64_t, WireSource>> parts;  // in order, each with the offset where it ends in the slot
+  };
+  /// Tells the peer that this end may be writing into its memory, as long as this object lives.
+  class Writing {
+   public:
+    Writing(LeaseWords& words, std::span<const std::pair<uint32_t, uint64_t>> leases);
+    Writing(Writing&& other) noexcept : words_(other.words_), places_(std::exchange(other.places_, {})) {}
+    Writing& operator=(Writing&& other) noexcept {
+      std::swap(words_, other.words_);
+      std::swap(places_, other.places_);
+      return *this;
+    }
+    ~Writing();
+
+   private:
+    LeaseWords* words_;
+    std::vector<uint32_t> places_;
   };
   struct Pull {
     std::unique_ptr<Job> job;
@@ -160,6 +189,9 @@ class PullLane final : public Lane {
     std::vector<std::pair<uint32_t, uint64_t>> leases;  // without asking: places and words of its leases
     std::vector<WireSource> sources;                    // of the job
     std::vector<std::shared_ptr<Mapping>> mappings;  // one for each row of sources in the same share
+    bool writes = false;                             // by lease, into the sources
+    std::optional<Writing> writing;                  // until it is over
+    bool cut_off = false;                            // its lease ended before all was written
     bool on_gpu = false;
     Place place;                        // of the next segment
     std::vector<CopySegment> segments;  // found last; on_gpu: and not given to the copier yet
@@ -175,7 +207,8 @@ class PullLane final : public Lane {
     bool is_copied() const { return ticket || copy != nullptr; }
     /// True when the next share cannot be mapped, and nothing touches the job's memory.
     bool cannot_go_on() const { return !ticket && awaited != nullptr && awaited->is_done() && !awaited->has_buffer(); }
-    bool all_submitted() const { return segments.empty() && place.range == job->ranges.size(); }
+    bool all_submitted() const { return cut_off || (segments.empty() && place.range == job->ranges.size()); }
+    bool is_leased() const { return !leases.empty(); }
   };
 
   bool reaches(std::span<const HeldRange> to, const WireArray<WireSource>& from);
@@ -196,8 +229,9 @@ class PullLane final : public Lane {
   bool tell_unshared();
   void end(Pull& pull, const Status& status);
   Status on_lease(const LaneFrame& frame);
-  bool find_leased(std::span<const WireRange> from, Pull& pull);
-  bool lasts(uint32_t place, uint64_t word) const;
+  bool find_leased(std::span<const WireRange> slots, bool writes, Pull& pull);
+  bool lasts(const Pull& pull) const;
+  bool write_on_host(std::unique_ptr<Job>& job, Pull& pull);
   void drop_lease(uint32_t place);
   void begin(std::unique_ptr<Job>&& job, Pull&& pull);
   void end_leased(Pull& pull, bool copied);

@@ -44,15 +44,16 @@ enum class PullTalk : uint64_t {
   // taken the offer, or too late; the sender tells it once more in the lane's order (lanes/job_sums.h).
   kSum,        ///< of an operation that the sender started
   kSumOfRead,  ///< of one that the receiver started
-  kLease,  ///< to the receiver: it may read a slot without asking, with a WireLease and the slot's sources. The number is the place of
-           ///< the lease, and ends an earlier lease of that place.
+  kLease,  ///< to the receiver: it may read or write a slot without asking, with a WireLease and the slot's sources. The number is the
+           ///< place of the lease, and ends an earlier lease of that place.
 };
 /// The start of a lease's words.
 struct WireLease {
   SlotId slot;
-  uint64_t word;  ///< of LeaseWords at that place, as long as the lease lasts
+  uint64_t word;    ///< of LeaseWords at that place, as long as the lease lasts
+  uint64_t access;  ///< a SlotAccess
 };
-static_assert(sizeof(WireLease) == 24 && std::is_trivially_copyable_v<WireLease>);
+static_assert(sizeof(WireLease) == 32 && std::is_trivially_copyable_v<WireLease>);
 /// Most sources of a lease.
 inline constexpr size_t kMaxLeaseSources = (kMaxLaneFrameBytes - sizeof(WireLease)) / sizeof(WireSource);
 

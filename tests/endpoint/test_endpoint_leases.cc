@@ -1,10 +1,11 @@
-// Slots that a peer of the same host reads without asking: what is read is what the slot has, whenever its owner ends it and writes into
-// its memory.
+// Slots that a peer of the same host reads and writes without asking: what is read is what the slot has, and nothing is written into
+// memory that its owner has taken back.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -95,6 +96,50 @@ TEST_P(EndpointLeases, NothingIsReadThatWasWrittenAfterTheMemoryWasDeregistered)
   owner.join();
   EXPECT_GT(whole, 0u);
   ::testing::Test::RecordProperty("refused", static_cast<int>(refused));
+}
+
+// After deregister the memory is the owner's alone, whatever its peer is doing.
+TEST_P(EndpointLeases, NothingIsWrittenAfterTheMemoryWasDeregistered) {
+  constexpr int kRounds = 60;
+  std::atomic<bool> stop{false};
+  std::mutex mutex;
+  RemoteSlot slot = b_->advertise(b_.conn, far_).value();
+  uint64_t written = 0, refused = 0;
+  std::thread writer([&] {
+    std::fill(mine_.data(), mine_.data() + kBytes, std::byte{0xee});
+    for (size_t i = 0; !stop; ++i) {
+      const RemoteSlot there = [&] {
+        const std::lock_guard lock(mutex);
+        return slot;
+      }();
+      const NotifyMsg notify{.name = "n", .msg = "m"};
+      const size_t bytes = i % 3 == 0 ? kBytes : kBytes >> (1 + i % 6);
+      const Status status =
+          a_->write(a_.conn, {near_.memory, near_.data, bytes}, {there}, {.notify = i % 4 == 0 ? &notify : nullptr});
+      ++(status.is_ok() ? written : refused);
+      EXPECT_TRUE(status.is_ok() || status.code() == Code::kNotFound) << status.to_string();
+      (void)b_->get_notifs();
+    }
+  });
+  for (int round = 1; round <= kRounds; ++round) {
+    std::this_thread::sleep_for(std::chrono::microseconds(round * 131 % 1500));
+    const Status removed = b_->deregister(far_.memory);
+    EXPECT_TRUE(removed.is_ok()) << removed.to_string();
+    std::fill(theirs_.data(), theirs_.data() + kBytes, static_cast<std::byte>(round));
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+    const auto others =
+        kBytes - static_cast<size_t>(std::count(theirs_.data(), theirs_.data() + kBytes, static_cast<std::byte>(round)));
+    EXPECT_EQ(others, 0u) << "bytes written in round " << round;
+    if (others > 0) break;
+    far_ = range(b_, theirs_.span());
+    const RemoteSlot next = b_->advertise(b_.conn, far_).value();
+    const std::lock_guard lock(mutex);
+    slot = next;
+  }
+  stop = true;
+  writer.join();
+  EXPECT_GT(written, 0u);
+  EXPECT_TRUE(theirs_.guards_intact());
 }
 
 TEST_P(EndpointLeases, ManyReadsAtOnce) {

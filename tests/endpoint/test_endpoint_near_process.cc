@@ -108,6 +108,23 @@ TEST_F(EndpointNearProcess, APeerThatStandsStillIsRead) {
   expect_data_flows(peer_);
 }
 
+TEST_F(EndpointNearProcess, APeerThatStandsStillIsWritten) {
+  const LocalRange whole = memory_.range(0, kBulk), back = memory_.range(kBulk, kBulk);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(endpoint_->write(conn_, whole, {slot_}, {.timeout = kCallTime}).is_ok());
+  ::poll(nullptr, 0, 50);
+  peer_.stop();
+  constexpr size_t kPart = kBulk / 16;
+  for (size_t i = 0; i < kPart; ++i) memory_.bytes()[i] = static_cast<std::byte>(i * 13 >> 3);
+  const NotifyMsg notify{.name = "n", .msg = "m"};
+  const Status written = endpoint_->write(conn_, memory_.range(0, kPart), {slot_, 100},
+                                          {.timeout = std::chrono::milliseconds(2000), .notify = &notify});
+  EXPECT_TRUE(written.is_ok()) << written.to_string();
+  peer_.go_on();
+  ASSERT_TRUE(endpoint_->read(conn_, back, {slot_}, {.timeout = kCallTime}).is_ok());
+  EXPECT_EQ(std::memcmp(memory_.bytes().data(), memory_.bytes().data() + kBulk + 100, kPart), 0);
+  expect_data_flows(peer_);
+}
+
 // Its number and its pidfd stay those of the peer.
 TEST_F(EndpointNearProcess, APeerThatHasBecomeAnotherProgramIsGone) {
   const LocalRange whole = memory_.range(0, kBulk);

@@ -1,4 +1,8 @@
-// Slots of a peer of the same host that the link reads without asking, moved step by step, and its own slots that the peer reads so.
+// Slots of a peer of the same host that the link uses without asking, moved step by step, and its own slots that the peer uses so.
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstring>
 
 #include "tests/support/link_shares_fixture.h"
@@ -13,29 +17,32 @@ class LinkLeases : public NearLinkTest {
   static constexpr uint64_t kPlace = 3, kWord = 17;
 
   std::atomic<uint64_t>& word(uint64_t place = kPlace) { return peer_area_.leases(false).words[place]; }
-  void say_lease(uint64_t place, uint64_t word, const SlotId& slot, const std::vector<WireSource>& sources) {
-    const WireLease head{.slot = slot, .word = word};
+  void say_lease(uint64_t place, uint64_t word, const SlotId& slot, const std::vector<WireSource>& sources,
+                 SlotAccess access = SlotAccess::kReadWrite) {
+    const WireLease head{.slot = slot, .word = word, .access = static_cast<uint64_t>(access)};
     std::vector<std::byte> words(sizeof head + sources.size() * sizeof(WireSource));
     std::memcpy(words.data(), &head, sizeof head);
     if (!sources.empty()) std::memcpy(words.data() + sizeof head, sources.data(), words.size() - sizeof head);
     say_pull(PullTalk::kLease, place, words);
   }
-  /// The peer lets the link read these sources as one slot.
-  void lease(const std::vector<WireSource>& sources, const SlotId& slot = kSlot, uint64_t place = kPlace) {
+  std::atomic<uint32_t>& writing(uint64_t place = kPlace) { return peer_area_.leases(false).writing[place]; }
+  /// The peer lets the link use these sources as one slot.
+  void lease(const std::vector<WireSource>& sources, const SlotId& slot = kSlot, uint64_t place = kPlace,
+             SlotAccess access = SlotAccess::kReadWrite) {
     word(place) = kWord;
-    say_lease(place, kWord, slot, sources);
+    say_lease(place, kWord, slot, sources, access);
     steps(2);
   }
   OperationId read_of(std::vector<HeldRange> to, std::vector<WireRange> from) {
     return start(OperationKind::kRead, {.ranges = std::move(to), .remote = std::move(from)});
   }
-  /// The read is over, and the peer was not asked.
-  void expect_read(OperationId id) {
+  /// The operation is over, and the peer was not asked.
+  void expect_unasked(OperationId id) {
     ASSERT_TRUE(drive([&] { return !pending(id); }));
     EXPECT_TRUE(end_of(id).is_ok());
     steps(2);
-    EXPECT_FALSE(hear(FrameType::kRead));
-    EXPECT_FALSE(hear(FrameType::kGo));
+    for (const FrameType type : {FrameType::kRead, FrameType::kWrite, FrameType::kWriteData, FrameType::kGo})
+      EXPECT_FALSE(hear(type));
   }
   void expect_asks(OperationId id) {
     ASSERT_TRUE(await(FrameType::kRead));
@@ -66,7 +73,7 @@ class LinkLeases : public NearLinkTest {
 TEST_F(LinkLeases, ALeasedSlotIsReadWithoutAsking) {
   lease({source(0, kPart)});
   const uint64_t before = link_->stats().bytes_received;
-  expect_read(read(host(7, kLong)));
+  expect_unasked(read(host(7, kLong)));
   EXPECT_TRUE(std::equal(peers_.begin(), peers_.begin() + kLong, host_.begin() + 7));
   EXPECT_EQ(link_->stats().bytes_received, before + kLong);
   EXPECT_EQ(peer_area_.leases(false).bytes_read, kLong) << "the peer cannot count it otherwise";
@@ -81,7 +88,7 @@ TEST_F(LinkLeases, RangesOfSeveralSlotsInPieces) {
   to.push_back(host(30'000, 3'000));
   to.push_back(host(40'000, 990));
   const OperationId id = read_of(std::move(to), {{kSlot, 5, 29'000}, {kOther, 17'000, 3'000}, {kSlot, 30'010, 990}});
-  expect_read(id);
+  expect_unasked(id);
   Bytes wanted;
   const auto add = [&](size_t from, size_t bytes) {
     wanted.insert(wanted.end(), peers_.begin() + static_cast<ptrdiff_t>(from),
@@ -117,13 +124,13 @@ TEST_F(LinkLeases, ALaterLeaseOfAPlaceEndsTheEarlierOne) {
   say_lease(kPlace, kWord + 1, kOther, {source(1, kLong)});
   steps(2);
   expect_asks(read(host(0, kLong)));
-  expect_read(read_of(one(host(0, kLong)), {{kOther, 0, kLong}}));
+  expect_unasked(read_of(one(host(0, kLong)), {{kOther, 0, kLong}}));
   EXPECT_TRUE(std::equal(host_.begin(), host_.begin() + kLong, peers_.begin() + 1));
   // And of a slot, wherever it was.
   word(9) = kWord;
   say_lease(9, kWord, kOther, {source(2, kLong)});
   steps(2);
-  expect_read(read_of(one(host(0, kLong)), {{kOther, 0, kLong}}));
+  expect_unasked(read_of(one(host(0, kLong)), {{kOther, 0, kLong}}));
   EXPECT_TRUE(std::equal(host_.begin(), host_.begin() + kLong, peers_.begin() + 2));
 }
 
@@ -146,12 +153,112 @@ TEST_F(LinkLeases, WhatAPeerHasGivenUpDoesNotCount) {
   EXPECT_EQ(end_of(id).code(), Code::kPeerGone);
 }
 
+TEST_F(LinkLeases, ALeasedSlotIsWrittenWithoutAsking) {
+  lease({source(100, kPart - 100)});
+  const uint64_t before = link_->stats().bytes_sent;
+  expect_unasked(write(host(7, kLong)));
+  EXPECT_TRUE(std::equal(host_.begin() + 7, host_.begin() + 7 + kLong, peers_.begin() + 100));
+  EXPECT_EQ(link_->stats().bytes_sent, before + kLong);
+  EXPECT_EQ(peer_area_.leases(false).bytes_written, kLong);
+  EXPECT_EQ(writing(), 0u) << "the peer would wait for ever";
+}
+
+TEST_F(LinkLeases, PiecesAreWrittenWhereTheyBelong) {
+  lease({source(1000, 10), source(50'000, 30'000)}, kSlot, 0);
+  const Bytes before = peers_;
+  std::vector<HeldRange> from;
+  from.push_back(host(10'000, 9'000));
+  from.push_back(host(30'000, 3'000));
+  expect_unasked(
+      start(OperationKind::kWrite, {.ranges = std::move(from), .remote = {{kSlot, 5, 9'000}, {kSlot, 20'000, 3'000}}}));
+  Bytes wanted = before;
+  std::copy_n(host_.begin() + 10'000, 5, wanted.begin() + 1005);
+  std::copy_n(host_.begin() + 10'005, 8'995, wanted.begin() + 50'000);
+  std::copy_n(host_.begin() + 30'000, 3'000, wanted.begin() + 50'000 + 20'000 - 10);
+  EXPECT_EQ(peers_, wanted);
+}
+
+TEST_F(LinkLeases, ASlotIsUsedAsItWasAdvertised) {
+  lease({source(0, kPart)}, kSlot, 0, SlotAccess::kRead);
+  const Bytes before = peers_;
+  const OperationId written = write(host(0, kLong));
+  ASSERT_TRUE(await(FrameType::kWrite));
+  EXPECT_EQ(peers_, before);
+  say_go(written, Way::kPull);
+  say_done(written);
+  lease({source(0, kPart)}, kOther, 1, SlotAccess::kWrite);
+  (void)read_of(one(host(0, kLong)), {{kOther, 0, kLong}});
+  EXPECT_TRUE(await(FrameType::kRead));
+  expect_unasked(start(OperationKind::kWrite, {.ranges = one(host(0, kLong)), .remote = {{kOther, 0, kLong}}}));
+}
+
+TEST_F(LinkLeases, NothingIsWrittenAfterItsEnd) {
+  lease({source(0, kPart)});
+  word() = 0;
+  const Bytes before = peers_;
+  (void)write(host(0, kLong));
+  ASSERT_TRUE(await(FrameType::kWrite));
+  EXPECT_EQ(peers_, before);
+  EXPECT_EQ(writing(), 0u);
+}
+
+// The peer's copier does what this thread must not wait for, and what is too much for it.
+TEST_F(LinkLeases, WhatIsNotThereOrTooMuchIsWrittenByThePeer) {
+  lease({{.share = kHostMemory, .address = 4096, .bytes = kPart}});
+  (void)write(host(0, kLong));
+  ASSERT_TRUE(await(FrameType::kWrite));
+  EXPECT_TRUE(alive());
+  EXPECT_EQ(writing(), 0u);
+  Bytes longer(HostCopier::kAtOnceOfFew + 1), there(longer.size());
+  const MemoryId id = registry_.add(longer.data(), longer.size(), MemoryType::kHost).value();
+  lease({{.share = kHostMemory, .address = reinterpret_cast<uint64_t>(there.data()), .bytes = there.size()}}, kOther, 1);
+  std::vector<HeldRange> from;
+  from.emplace_back(registry_.use(id).value(), longer.data(), longer.size());
+  const OperationId written = start(OperationKind::kWrite, {.ranges = std::move(from), .remote = {{kOther, 0, longer.size()}}});
+  ASSERT_TRUE(await(FrameType::kWrite));
+  cancel(written);
+}
+
+// It is in the memory that both share when the write is done.
+TEST_F(LinkLeases, ANotificationOfAWriteIsOnItsWayWhenThatIsDone) {
+  lease({source(0, kPart)});
+  const OperationId id =
+      start(OperationKind::kWrite,
+            {.ranges = one(host(0, kLong)), .remote = {{kSlot, 0, kLong}}, .notify = NotifyMsg{.name = "n", .msg = "written"}});
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_TRUE(end_of(id).is_ok());
+  (void)peer_->receive(heard_);  // without a turn of the link
+  EXPECT_TRUE(hear(FrameType::kNotify));
+  EXPECT_TRUE(has_peers(host_, kLong));
+  EXPECT_FALSE(hear(FrameType::kWriteData));
+}
+
+TEST_F(LinkLeases, ANotificationOfAWriteWaitsForTheWindow) {
+  lease({source(0, kPart)});
+  std::vector<OperationId> ids;
+  const std::string text(NotifyMsg::kMaxTextBytes, 't');
+  for (int i = 0; i < 8; ++i)
+    ids.push_back(
+        start(OperationKind::kWrite,
+              {.ranges = one(host(0, kLong)), .remote = {{kSlot, 0, kLong}}, .notify = NotifyMsg{.name = "n", .msg = text}}));
+  steps(50);
+  const auto waiting = std::count_if(ids.begin(), ids.end(), [this](OperationId id) { return pending(id); });
+  EXPECT_GT(waiting, 0);
+  EXPECT_LT(waiting, 8);
+  cancel(ids.back());
+  EXPECT_EQ(end_of(ids.back()).code(), Code::kCancelled);
+  for (int i = 0; i < 4; ++i) peer_->send(CreditFrame{.window = Window::kRest, .bytes = NotifyMsg::kMaxTextBytes / 2});
+  steps(50);
+  EXPECT_LT(std::count_if(ids.begin(), ids.end(), [this](OperationId id) { return pending(id); }), waiting - 1);
+  EXPECT_TRUE(alive());
+}
+
 TEST_F(LinkLeases, ANotificationFollowsTheBytes) {
   lease({source(0, kPart)});
   const OperationId id =
       start(OperationKind::kRead,
             {.ranges = one(host(0, kLong)), .remote = {{kSlot, 0, kLong}}, .notify = NotifyMsg{.name = "n", .msg = "read"}});
-  expect_read(id);
+  expect_unasked(id);
   EXPECT_TRUE(await(FrameType::kNotify));
 }
 
@@ -190,7 +297,7 @@ TEST_F(LinkLeases, WhatAPeerCanMakeItHoldIsBounded) {
     const OperationId id = read_of(one(host(0, kSlotBytes)), {{{place + 1, 1}, 0, kSlotBytes}});
     steps(3);
     const bool asked = hear(FrameType::kRead).has_value();
-    if (!asked) expect_read(id);
+    if (!asked) expect_unasked(id);
     return asked;
   };
   EXPECT_FALSE(asks(0) && asks(1)) << "the first ones are used";
@@ -244,6 +351,64 @@ TEST_F(LinkLeases, TheEndOfTheLinkEndsThem) {
   EXPECT_EQ(word, 0u);
 }
 
+TEST_F(LinkLeases, WritesLeadToLeasesToo) {
+  offer_write({source(0, kLong)});
+  ASSERT_TRUE(await(FrameType::kDone));
+  steps(1);
+  std::vector<WireSource> sources;
+  EXPECT_TRUE(given(sources));
+  OperationPayload payload;
+  payload.ranges = {advertised(host_id_, 10, kShort)};
+  payload.data = std::span(peers_).first(kShort);
+  say_inline(FrameType::kWriteData, kOperation + 1, 0, payload);
+  ASSERT_TRUE(await(FrameType::kDone));
+  steps(1);
+  EXPECT_TRUE(given(sources));
+}
+
+// The link has failed, and its peer still writes into its memory.
+TEST_F(LinkLeases, AFailedLinkWaitsForWhoWrites) {
+  ask(FrameType::kRead, kOperation);
+  ASSERT_TRUE(await(FrameType::kReady));
+  steps(1);
+  std::vector<WireSource> sources;
+  const auto lease = given(sources);
+  ASSERT_TRUE(lease);
+  say_go(OperationId{kOperation}, Way::kPull, true);
+  steps(3);
+  EXPECT_FALSE(link_->serves(host_id_)) << "nobody writes";
+  LeaseWords& words = peer_area_.leases(true);
+  words.writing[lease->first.operation] = 1;
+  EXPECT_TRUE(link_->serves(host_id_));
+  link_->fail(Status(Code::kCancelled, "test", "it fails"));
+  EXPECT_EQ(words.words[lease->first.operation], 0u);
+  steps(20);
+  EXPECT_FALSE(link_->closed());
+  EXPECT_TRUE(link_->serves(host_id_));
+  EXPECT_EQ(registry_.remove(host_id_, Deadline(TimePoint{})).status().code(), Code::kTimeout);
+  words.writing[lease->first.operation] = 0;
+  ASSERT_TRUE(drive([&] { return link_->closed(); }));
+  EXPECT_FALSE(link_->serves(host_id_));
+}
+
+TEST_F(LinkLeases, AWriterThatHasEndedIsNotWaitedFor) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ask(FrameType::kRead, kOperation);
+  ASSERT_TRUE(await(FrameType::kReady));
+  steps(1);
+  std::vector<WireSource> sources;
+  const auto lease = given(sources);
+  ASSERT_TRUE(lease);
+  peer_area_.leases(true).writing[lease->first.operation] = 1;
+  host_peer_->same_process = false;
+  host_peer_->process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  link_->fail(Status(Code::kPeerGone, "test", "it has ended"));
+  ASSERT_TRUE(drive([&] { return link_->closed(); }));
+  EXPECT_TRUE(registry_.remove(host_id_, Deadline::after(kTestDeadline)).is_ok());
+}
+
 TEST_F(LinkLeases, ThereAreNoneWithChecksums) {
   sum_key_ = std::make_shared<const ByteSumKey>(1);
   renew(make_host(true));
@@ -273,7 +438,7 @@ class LinkLeasesOnGpu : public LinkShares {
     struct {
       WireLease head;
       WireSource source;
-    } const words{{{0, 1}, 9}, {kShare, kBase, bytes}};
+    } const words{{{0, 1}, 9, static_cast<uint64_t>(SlotAccess::kReadWrite)}, {kShare, kBase, bytes}};
     word = 9;
     say_pull(PullTalk::kLease, 0, std::as_bytes(std::span(&words, 1)));
     steps(2);
@@ -288,6 +453,43 @@ TEST_F(LinkLeasesOnGpu, IsReadWithoutAsking) {
   EXPECT_TRUE(end_of(id).is_ok());
   EXPECT_TRUE(has_peers(device_, kLong));
   EXPECT_FALSE(hear(FrameType::kRead));
+}
+
+TEST_F(LinkLeasesOnGpu, IsWrittenWithoutAsking) {
+  share(kLong);
+  lease(peer_area_.leases(false).words[0], kLong);
+  host_peer_->same_process = true;  // else it would need a pidfd of the peer
+  const OperationId id = write(device(0, kLong));
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_TRUE(end_of(id).is_ok());
+  EXPECT_TRUE(has_peers(device_, kLong));
+  EXPECT_FALSE(hear(FrameType::kWrite));
+  EXPECT_EQ(peer_area_.leases(false).writing[0], 0u);
+}
+
+TEST_F(LinkLeasesOnGpu, APeerThatCannotBeNamedIsNotWritten) {
+  share(kLong);
+  lease(peer_area_.leases(false).words[0], kLong);
+  (void)write(device(0, kLong));
+  EXPECT_TRUE(await(FrameType::kWrite));
+}
+
+TEST_F(LinkLeasesOnGpu, AWriteStopsWhereItsLeaseEnds) {
+  host_peer_->same_process = true;
+  gpu_.hold_mapping();
+  share(kLong);
+  auto& word = peer_area_.leases(false).words[0];
+  lease(word, kLong);
+  const Bytes before = peers_;
+  const OperationId id = write(device(0, kLong));
+  steps(3);
+  EXPECT_EQ(peer_area_.leases(false).writing[0], 1u);
+  word = 0;
+  gpu_.release_mapping();
+  ASSERT_TRUE(await(FrameType::kWrite)) << "the peer says what is wrong";
+  EXPECT_EQ(peers_, before);
+  EXPECT_EQ(peer_area_.leases(false).writing[0], 0u) << "the peer waits for that";
+  EXPECT_TRUE(pending(id));
 }
 
 TEST_F(LinkLeasesOnGpu, BytesDoNotCountThatWereCopiedWhileItEnded) {

@@ -28,6 +28,7 @@ TEST(OperationPhase, TheseStepsAndNoOthers) {
       {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kOffered, Phase::kAnswer}},
       {OperationKind::kSend, {Phase::kGpu, Phase::kWindow, Phase::kMoving}},
       {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kMoving, Phase::kAnswer, Phase::kMoving}},
+      {OperationKind::kWrite, {Phase::kGpu, Phase::kMoving, Phase::kWindow, Phase::kLeaving}},
       {OperationKind::kRecv, {Phase::kGpu, Phase::kPosted, Phase::kWriteIn}},
       {OperationKind::kRecv, {Phase::kGpu, Phase::kPosted, Phase::kMoving}},
       {OperationKind::kRead, {Phase::kGpu, Phase::kMoving}},
