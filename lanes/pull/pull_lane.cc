@@ -573,7 +573,8 @@ bool PullLane::serves(MemoryId region) const {
 }
 
 std::string PullLane::flight_record() const {
-  return concat("copies from the peer's memory: ", pulls_.size(), "; shares mapped: ", mappings_.size());
+  return concat("copies from the peer's memory, or by lease into it: ", pulls_.size(), "; shares mapped: ", mappings_.size(),
+                "; leases: ", leased_.size());
 }
 
 }  // namespace tcpx
