@@ -207,7 +207,7 @@ void LocalOperations::end_moved(const Job& job, bool received) {
     local.jobs = 0;
     return local.enter(Phase::kAnswer);
   }
-  if (received && well && local.kind() != OperationKind::kWrite) receiver_.deliver_notify(local);
+  if (received && well) receiver_.deliver_notify(local);
   // Both ends have found that checksums differ, and the own message names what the caller knows.
   if (job.status.code() == Code::kCorrupt) {
     const bool writes = local.kind() == OperationKind::kWrite;
