@@ -47,6 +47,9 @@ class SegmentCopier {
   /// kInvalidArgument: too many segments. kCuda with the native code; sticks. After an error no copy is running any more.
   virtual Result<CopyTicket> submit(std::span<const CopySegment> segments) = 0;
 
+  /// As `submit`, of segments whose both ends are GPU memory, so that the driver need not be asked.
+  virtual Result<CopyTicket> submit_between_gpus(std::span<const CopySegment> segments) { return submit(segments); }
+
   /// Starts the checksum of the `from` of all segments, one behind the other; `to` is not looked at. Otherwise as `submit`.
   /// @param key must stay valid until the ticket is done @param sum likewise; it has the value then
   virtual Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) = 0;

@@ -109,26 +109,8 @@ class CudaSegmentCopier final : public SegmentCopier {
       : lists_(std::move(lists)), residents_(std::move(residents)), streams_(std::move(streams)) {}
   ~CudaSegmentCopier() override { drain(); }
 
-  Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
-    TCPX_RETURN_IF_ERROR(check(segments));
-    const CaptureGuard captures;
-    const Shape shape = shape_of(segments);
-    Work& work = works_[tickets_.next_slot()];
-    work = Work{};
-    Status started = Status::ok();
-    if (shape.segments == 1) {
-      started = shape.bytes <= ResidentCopier::kMostBytes ? start_short(shape.only, &work) : start_copy(shape.only, &work);
-    } else if (shape.segments != 0) {
-      const uint64_t piece = piece_bytes(shape.bytes);
-      const size_t count = count_pieces(segments, piece);
-      TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
-      work.list_held = stretch.held;
-      write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + stretch.first);
-      started = start_kernel(stretch.first, static_cast<uint32_t>(count), &work);
-    }
-    if (!started.is_ok()) return fail(std::move(started));
-    return CopyTicket{static_cast<uint64_t>(tickets_.push())};
-  }
+  Result<CopyTicket> submit(std::span<const CopySegment> segments) override { return submit(segments, false); }
+  Result<CopyTicket> submit_between_gpus(std::span<const CopySegment> segments) override { return submit(segments, true); }
 
   Result<CopyTicket> submit_sum(const ByteSumKey& key, std::span<const CopySegment> segments, uint64_t& sum) override {
     TCPX_RETURN_IF_ERROR(check(segments));
@@ -190,13 +172,35 @@ class CudaSegmentCopier final : public SegmentCopier {
     return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));
   }
 
-  Status start_short(const CopySegment& segment, Work* work) {
+  Result<CopyTicket> submit(std::span<const CopySegment> segments, bool between_gpus) {
+    TCPX_RETURN_IF_ERROR(check(segments));
+    const CaptureGuard captures;
+    const Shape shape = shape_of(segments);
+    Work& work = works_[tickets_.next_slot()];
+    work = Work{};
+    Status started = Status::ok();
+    if (shape.segments == 1) {
+      started = shape.bytes <= ResidentCopier::kMostBytes ? start_short(shape.only, between_gpus, &work)
+                                                          : start_copy(shape.only, &work);
+    } else if (shape.segments != 0) {
+      const uint64_t piece = piece_bytes(shape.bytes);
+      const size_t count = count_pieces(segments, piece);
+      TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
+      work.list_held = stretch.held;
+      write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + stretch.first);
+      started = start_kernel(stretch.first, static_cast<uint32_t>(count), &work);
+    }
+    if (!started.is_ok()) return fail(std::move(started));
+    return CopyTicket{static_cast<uint64_t>(tickets_.push())};
+  }
+
+  Status start_short(const CopySegment& segment, bool between_gpus, Work* work) {
     const TimePoint now = Clock::steady().now();
     const bool often = now - newest_short_ < ResidentCopier::kPatience;
     newest_short_ = now;
     for (const size_t which : {newest_, 1 - newest_}) {
       if (!residents_[which]->is_serving()) continue;
-      residents_[which]->post(segment);
+      residents_[which]->post(segment, between_gpus);
       *work = Work{.way = Way::kResident, .resident = which, .segment = segment};
       // After the post, so that this message does not wait for the launch.
       return residents_[newest_]->is_old(now) ? call_in(1 - newest_, now) : Status::ok();

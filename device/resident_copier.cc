@@ -46,7 +46,7 @@ bool ResidentCopier::is_serving() const {
 
 ResidentMode ResidentCopier::mode_of(const CopySegment& segment) const {
   static_assert(kMostBytesInRequest <= kMostBytesInAnswer);
-  // Each of these queries is a driver call of 0.15 us.
+  // Each of these queries is a driver call: 0.15 us, of memory of another process 0.6.
   if (segment.bytes > kMostBytesInAnswer) return ResidentMode::kCopy;
   if (memory_.is_device_memory(segment.from)) {
     return memory_.is_device_memory(segment.to) ? ResidentMode::kCopy : ResidentMode::kInAnswer;
@@ -54,8 +54,8 @@ ResidentMode ResidentCopier::mode_of(const CopySegment& segment) const {
   return segment.bytes <= kMostBytesInRequest ? ResidentMode::kInRequest : ResidentMode::kCopy;
 }
 
-uint32_t ResidentCopier::post(const CopySegment& segment) {
-  const ResidentMode mode = mode_of(segment);
+uint32_t ResidentCopier::post(const CopySegment& segment, bool between_gpus) {
+  const ResidentMode mode = between_gpus ? ResidentMode::kCopy : mode_of(segment);
   posted_[next_ % kResidentBoxes] = Posted{segment, mode};
   std::array<uint32_t, kResidentWords> data{};
   const auto to = reinterpret_cast<uintptr_t>(segment.to);

@@ -40,8 +40,9 @@ class ResidentCopier {
 
   /// True when the kernel was running a moment ago and a request can be posted.
   bool is_serving() const;
-  /// Only when is_serving. @param segment of 1 to kMostBytes bytes. @return its number.
-  uint32_t post(const CopySegment& segment);
+  /// Only when is_serving. @param segment of 1 to kMostBytes bytes. @param between_gpus both ends are GPU memory; false: they may be.
+  /// @return its number.
+  uint32_t post(const CopySegment& segment, bool between_gpus = false);
   /// Polls the oldest request not yet reported done or lost; this call reports it. An error is one of the GPU.
   Result<Answer> poll();
   /// True when more than half of the kernel's life is over.

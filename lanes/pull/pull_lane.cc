@@ -331,7 +331,7 @@ Status PullLane::submit(Pull& pull) {
 }
 
 Result<CopyTicket> PullLane::submit_segments(Pull& pull) {
-  if (sum_key_ == nullptr) return parts_.gpu_copier.submit(pull.segments);
+  if (sum_key_ == nullptr) return parts_.gpu_copier.submit_between_gpus(pull.segments);
   uint64_t& part = *pull.sums.emplace_back(std::make_unique<uint64_t>(0));
   const SumPlace place{.key = *sum_key_, .begin = pull.summed_bytes, .total = pull.job->bytes};
   const auto ticket = parts_.gpu_copier.submit_summed(pull.segments, place, part);
