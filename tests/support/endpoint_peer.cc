@@ -9,6 +9,7 @@
 //   advertise BYTES           of its memory, to the last connection                    "slot HEX"
 //   send BYTES, recv BYTES    on the last connection; waits for the end                "ok"
 //   stream BYTES              sends messages on the last connection without end        nothing
+//   hammer BYTES              takes a slot that it is sent, writes there and reads, without end    nothing
 //   free COUNT                may open so many descriptors more from now on            "ok"
 //   unlimited                 and as many as at first again                            "ok"
 //   descriptors               how many it has                                          a number
@@ -91,6 +92,7 @@ class Peer {
       return "failed to start it";
     }
     if (verb == "fork") return concat("child ", leave_child());
+    if (verb == "hammer") return concat("failed ", hammer(range).to_string());
     Status status;
     while (verb == "stream" && status.is_ok()) status = endpoint_.send(conn_, {&range, 1});
     return concat("failed ", verb, " ", status.to_string());
@@ -105,6 +107,15 @@ class Peer {
     const sock_fprog program{.len = 4, .filter = code};
     return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
+  }
+  // What is read goes behind what is written.
+  Status hammer(const LocalRange& range) {
+    TCPX_ASSIGN_OR_RETURN(const RemoteSlot slot, endpoint_.recv_slot(conn_));
+    const LocalRange behind{memory_, bytes_.data() + range.bytes, range.bytes};
+    for (;;) {
+      TCPX_RETURN_IF_ERROR(endpoint_.write(conn_, range, {slot}));
+      TCPX_RETURN_IF_ERROR(endpoint_.read(conn_, behind, {slot}));
+    }
   }
   static pid_t leave_child() {
     const pid_t child = ::fork();
