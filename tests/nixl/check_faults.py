@@ -37,7 +37,7 @@ class Faults(unittest.TestCase):
         self.memory = memory.allocate(KIND, GPUS[0], BYTES)
         self.memory[:] = agents.random_bytes(1, BYTES)
         self.near = self.memory.address
-        self.use_agent({"op_timeout_ms": "30000"})  # a parameter holds for the process
+        self.use_agent({"op_timeout_ms": "30000", "local": "auto"})  # a parameter holds for the process
 
     def use_agent(self, parameters):
         self.agent = wheel.agent(self.api, "here", "TCPX", parameters, GPUS[0])
@@ -182,7 +182,7 @@ class Faults(unittest.TestCase):
         self.meet()
 
     def test_an_agent_that_does_not_answer(self):
-        self.use_agent({"op_timeout_ms": str(TIMEOUT_MS)})
+        self.use_agent({"op_timeout_ms": str(TIMEOUT_MS), "local": "off"})  # on one host, memory that was used before needs no answer
         took = {}
         for name, size, meets_first in (("before it ever answered", BYTES, False), ("a short one", 8, True), ("a long one", BYTES, True)):
             for operation in ("WRITE", "READ"):
