@@ -251,6 +251,12 @@ size_t HostCopier::most_at_once() const {
   return crew_->wanted <= kFewThreads ? kAtOnceOfFew : kAtOnceBytes;
 }
 
+bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
+  const std::array<CopySegment, 2> ends{CopySegment{nullptr, data, 1}, CopySegment{nullptr, data + bytes - 1, 1}};
+  const auto own = own_pages();
+  return own != nullptr && own->has_sources(ends);
+}
+
 bool HostCopier::write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages) {
   size_t bytes = 0;
   for (const CopySegment& segment : segments) bytes += segment.bytes;

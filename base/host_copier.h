@@ -113,6 +113,8 @@ class HostCopier {
   /// @param pages the other process's page map; null: it is not known which of its pages are present
   std::shared_ptr<HostCopy> start(pid_t process, std::span<const CopySegment> segments,
                                   std::shared_ptr<const Pagemap> pages = nullptr, MayHang may_hang = MayHang::kBoth);
+  /// True if the first and the last byte of memory of this process can be read without waiting for anybody.
+  bool has_ends(const std::byte* data, size_t bytes);
   /// Copies into the memory of another process, on the calling thread, what `start` would copy at once. `from` is memory of this process.
   /// @param process, pages as for `start`
   /// @return false: not all is written, because it is too much, or not known to be present, or may not be written

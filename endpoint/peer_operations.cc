@@ -118,7 +118,7 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
     return busy;
   }
   if (!busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*looked_up), charge));
-  if (!busy) lease(frame.ranges);
+  if (!busy && counts.empty()) lease(frame.ranges);
   return busy;
 }
 

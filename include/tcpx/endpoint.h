@@ -304,7 +304,8 @@ class TCPX_CLASS_API Endpoint {
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range, const AdvertiseOptions& options = {});
   /// The same for the other end of any connection, those of later included: whoever knows the slot may use it.
   Result<RemoteSlot> advertise(const LocalRange& range, const AdvertiseOptions& options = {});
-  /// Ends one advertisement. Does not wait: operations that have found the memory go on, and `deregister` waits for them.
+  /// Ends one advertisement. Does not wait: operations that have found the memory go on, and `deregister` waits for them. A read that a
+  /// peer of this host has begun by itself, because it had used the slot before, fails instead.
   /// @return kNotFound: no such advertisement, or it has ended; kInvalidArgument: no slot
   Status withdraw(const RemoteSlot& slot);
   /// True as long as a peer may use the slot: it was advertised here, and has not ended.

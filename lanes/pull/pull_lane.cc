@@ -57,7 +57,11 @@ void PulledLane::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot
   if (!status_.is_ok() || leases_->has(slot)) return;
   auto range = registry.look_up(conn, slot, false);
   if (!range.is_ok()) range = registry.look_up(conn, slot, true);  // it may be for writing only
-  if (!range.is_ok() || !*range || !sources_.are_ready({&**range, 1}, true)) return;
+  if (!range.is_ok() || !*range) return;
+  // Whether the peer may read it is found out by reading it, and this thread must not wait for memory that never answers.
+  const Region& region = (*range)->region();
+  if (is_of_host(region, memory_) && !host_copier_.has_ends(region.data, region.bytes)) return;
+  if (!expect({&**range, 1})) return;
   const std::vector<WireSource> sources = sources_.of({&**range, 1});
   if (sources.empty() || sources.size() > kMaxLeaseSources) return;
   const auto lease = registry.lease(conn, slot, leases_);

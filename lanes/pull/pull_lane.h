@@ -44,6 +44,7 @@ class PulledLane final : public Lane {
   explicit PulledLane(const LaneMaking& making)
       : Lane(Way::kPull, false),
         memory_(making.parts.memory),
+        host_copier_(making.parts.host_copier),
         host_(making.host),
         stream_(making.stream),
         sources_(making.host, making.parts.memory, making.parts.unmapper, making.stream),
@@ -95,6 +96,7 @@ class PulledLane final : public Lane {
 
  private:
   MemoryOps& memory_;
+  HostCopier& host_copier_;
   const HostPeer& host_;
   ControlStream& stream_;
   Sources sources_;

@@ -170,6 +170,28 @@ TEST_P(EndpointHangingOwn, HoldsUpNobodyElseAndTheOperationGoesOnWithIt) {
   }
 }
 
+// What the peer uses once it may use by itself, if it can: to find that out must not wait for the memory either.
+TEST_P(EndpointHangingOwn, HoldsUpNobodyElseWhenAPeerWritesThere) {
+  for (const size_t bytes : kSizes) {
+    connect(a_, b_);
+    HangingMemory here(bytes);
+    TCPX_NEEDS_HANGING(here);
+    const std::span<std::byte> inner = here.span().subspan(8192, bytes - 16384);  // the ends hang, too
+    GuardedBuffer there(inner.size());
+    std::fill(there.span().begin(), there.span().end(), std::byte{5});
+    const RemoteRange slot{a_->advertise(a_.conn, range(a_, inner)).value(), 0};
+    const LocalRange from = range(b_, there.span());
+    const auto id = b_->write_async(b_.conn, {&from, 1}, {&slot, 1});
+    ASSERT_TRUE(id.is_ok());
+    expect_goes_on();
+    EXPECT_EQ(b_->poll(*id).state, OperationState::kPending);
+    here.release();
+    EXPECT_TRUE(done(b_, id));
+    EXPECT_EQ(std::count(inner.begin(), inner.end(), std::byte{5}), static_cast<ptrdiff_t>(inner.size()));
+    EXPECT_TRUE(b_->write(b_.conn, from, slot).is_ok()) << "by lease now, or not";
+  }
+}
+
 /// Both ways at once: their ends take the same time.
 class EndpointHangingEnd : public EndpointHangingOwn {};
 TCPX_OVER_SETUPS(EndpointHangingEnd, (std::vector<EndpointSetup>{{.same_host = true}, {.same_host = true, .checksums = true}}));
