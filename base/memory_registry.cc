@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<char, 4> kSlotMagic = {'T', 'X', 'S', 'L'};
 constexpr uint16_t kSlotVersion = 2;
 constexpr uint16_t kCountsUses = 1;  // of RemoteSlot::flags
-// How often a removal looks whether a peer still writes.
+// A removal looks so often whether a peer still writes.
 constexpr Duration kLookAtWriters = std::chrono::microseconds(100);
 
 uintptr_t address_of(const void* data) {

@@ -14,7 +14,7 @@ namespace tcpx {
 /// @return bytes copied; -1 with errno
 ssize_t read_process(pid_t process, std::span<const iovec> to, std::span<const iovec> from);
 
-/// The same into the memory of the process, like process_vm_writev(2).
+/// Writes into the memory of another process, like process_vm_writev(2). Otherwise as read_process.
 ssize_t write_process(pid_t process, std::span<const iovec> to, std::span<const iovec> from);
 
 /// Drops CAP_SYS_PTRACE for the calling thread for good, which saves dropping it in each call. Other threads keep it.

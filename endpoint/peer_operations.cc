@@ -122,7 +122,7 @@ Result<std::optional<SlotId>> PeerOperations::take(const FrameHeader& header, st
   return busy;
 }
 
-// What has been used once will be used again.
+// A slot that has been used once will be used again.
 void PeerOperations::lease(const WireArray<WireRange>& ranges) {
   for (size_t i = 0; i < ranges.size(); ++i) {
     const SlotId slot = ranges[i].slot;

@@ -123,7 +123,7 @@ bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange>
   const bool on_host = is_of_host(job->ranges.front().region(), parts_.memory);
   pull.writes = writes;
   if (writes) {
-    // Of one that cannot be named, nobody could tell that it has ended in the middle of a write.
+    // Nobody could tell that a peer without a pidfd has ended in the middle of a write.
     if (!peer_.same_process && !peer_.process) return false;
     pull.writing.emplace(peer_.peer_leases(), pull.leases);
     if (!lasts(pull)) return false;
@@ -412,7 +412,7 @@ void PullLane::end(Pull& pull, const Status& status) {
   ended_.push_back(std::move(pull.job));
 }
 
-// Where the bytes do not count, the peer is asked, and says what is wrong.
+// If the bytes do not count, the peer is asked, and says what is wrong.
 void PullLane::end_leased(Pull& pull, bool copied) {
   Job& job = *pull.job;
   const bool counts = copied && (pull.writes ? !pull.cut_off : lasts(pull));

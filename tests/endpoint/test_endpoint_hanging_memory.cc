@@ -170,7 +170,7 @@ TEST_P(EndpointHangingOwn, HoldsUpNobodyElseAndTheOperationGoesOnWithIt) {
   }
 }
 
-// What the peer uses once it may use by itself, if it can: to find that out must not wait for the memory either.
+// A slot that the peer has used once it may use by itself, if it can: to find that out must not wait for the memory either.
 TEST_P(EndpointHangingOwn, HoldsUpNobodyElseWhenAPeerWritesThere) {
   for (const size_t bytes : kSizes) {
     connect(a_, b_);

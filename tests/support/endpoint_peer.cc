@@ -108,7 +108,7 @@ class Peer {
     return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
   }
-  // What is read goes behind what is written.
+  // The bytes that it reads go behind those that it writes.
   Status hammer(const LocalRange& range) {
     TCPX_ASSIGN_OR_RETURN(const RemoteSlot slot, endpoint_.recv_slot(conn_));
     const LocalRange behind{memory_, bytes_.data() + range.bytes, range.bytes};
