@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <deque>
 #include <new>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -28,20 +29,27 @@ constexpr Duration kPatience = std::chrono::seconds(1);
 // So few threads are of a machine with few cores, on which others want the core of one that polls.
 constexpr size_t kFewThreads = 5;
 
-// Copies memory of a process into this one. @return errno; 0: everything has been copied
-int read_memory(pid_t process, std::span<const CopySegment> segments) {
-  if (process == HostCopier::kThisProcess) return guarded_copy(segments);
+size_t bytes_of_all(std::span<const CopySegment> segments) {
+  return std::accumulate(segments.begin(), segments.end(), size_t{0},
+                         [](size_t bytes, const CopySegment& segment) { return bytes + segment.bytes; });
+}
+
+// Copies memory of a process into this one, or out of it. @param copy read_process or write_process
+// @param segments of one call @return errno; 0: everything has been copied
+int copy_memory(decltype(read_process)& copy, pid_t process, std::span<const CopySegment> segments) {
   std::array<iovec, kSegmentsOfCall> to, from;
-  size_t bytes = 0;
   for (size_t i = 0; i < segments.size(); ++i) {
     to[i] = {segments[i].to, segments[i].bytes};
     from[i] = {const_cast<std::byte*>(segments[i].from), segments[i].bytes};
-    bytes += segments[i].bytes;
   }
-  const ssize_t copied = read_process(process, std::span(to).first(segments.size()), std::span(from).first(segments.size()));
+  const ssize_t copied = copy(process, std::span(to).first(segments.size()), std::span(from).first(segments.size()));
   if (copied < 0) return errno;
-  // The kernel copies less only when it cannot read a page of the rest.
-  return static_cast<size_t>(copied) == bytes ? 0 : EFAULT;
+  // The kernel copies less only when it cannot access a page of the rest.
+  return static_cast<size_t>(copied) == bytes_of_all(segments) ? 0 : EFAULT;
+}
+
+int read_memory(pid_t process, std::span<const CopySegment> segments) {
+  return process == HostCopier::kThisProcess ? guarded_copy(segments) : copy_memory(read_process, process, segments);
 }
 
 }  // namespace
@@ -233,9 +241,7 @@ std::shared_ptr<const Pagemap> HostCopier::own_pages() {
 
 // A slice for each thread, so that none is idle while others have much of a short copy.
 size_t HostCopier::slice_bytes_of(std::span<const CopySegment> segments) const {
-  size_t bytes = 0;
-  for (const CopySegment& segment : segments) bytes += segment.bytes;
-  const size_t each = bytes / crew_->wanted + 1;
+  const size_t each = bytes_of_all(segments) / crew_->wanted + 1;
   return std::clamp((each + kPageBytes - 1) / kPageBytes * kPageBytes, kLeastSliceBytes, kSliceBytes);
 }
 
@@ -258,22 +264,13 @@ bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
 }
 
 bool HostCopier::write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages) {
-  size_t bytes = 0;
-  for (const CopySegment& segment : segments) bytes += segment.bytes;
   const auto own = own_pages();
   if (process == ::getpid()) pages = own;
-  if (bytes > most_at_once() || own == nullptr || pages == nullptr) return false;
+  if (bytes_of_all(segments) > most_at_once() || own == nullptr || pages == nullptr) return false;
   if (!own->has_sources(segments) || !pages->has_targets(segments)) return false;
-  std::array<iovec, kSegmentsOfCall> to, from;
   while (!segments.empty()) {
     const size_t count = std::min(segments.size(), kSegmentsOfCall);
-    ssize_t part = 0;
-    for (size_t i = 0; i < count; ++i) {
-      to[i] = {segments[i].to, segments[i].bytes};
-      from[i] = {const_cast<std::byte*>(segments[i].from), segments[i].bytes};
-      part += static_cast<ssize_t>(segments[i].bytes);
-    }
-    if (write_process(process, std::span(to).first(count), std::span(from).first(count)) != part) return false;
+    if (copy_memory(write_process, process, segments.first(count)) != 0) return false;
     segments = segments.subspan(count);
   }
   return true;

@@ -262,12 +262,9 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
 Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const SlotId& slot, bool writes, bool* counted) {
   MutexLock lock(mutex_);
   erase_ended();
-  const auto found = adverts_.find(slot);
-  // An advertisement for another connection is reported as unknown, so that no peer learns what exists.
-  if (found == adverts_.end() || (found->second.conn != conn && found->second.conn != kAnyConnection)) {
-    return no_advertisement("remote range");
-  }
-  Advert& advert = found->second;
+  Advert* const found = find(conn, slot);
+  if (found == nullptr) return no_advertisement("remote range");
+  Advert& advert = *found;
   if (advert.access == (writes ? SlotAccess::kRead : SlotAccess::kWrite)) {
     return Status(Code::kInvalidArgument, "remote range",
                   concat("it is advertised for ", writes ? "reading" : "writing", " only"));
@@ -284,9 +281,9 @@ Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const Slot
 std::optional<std::pair<SlotLeases::Lease, SlotAccess>> MemoryRegistry::lease(ConnId conn, const SlotId& slot,
                                                                               const std::shared_ptr<SlotLeases>& leases) {
   MutexLock lock(mutex_);
-  const auto found = adverts_.find(slot);
-  if (found == adverts_.end() || (found->second.conn != conn && found->second.conn != kAnyConnection)) return std::nullopt;
-  Advert& advert = found->second;
+  Advert* const found = find(conn, slot);
+  if (found == nullptr) return std::nullopt;
+  Advert& advert = *found;
   if (advert.end.comes() || !advert.after.empty()) return std::nullopt;
   auto& peers = advert.entry->leases;
   std::erase_if(peers, [](const auto& peer) { return peer->closed(); });
@@ -384,6 +381,13 @@ size_t MemoryRegistry::regions() const {
 size_t MemoryRegistry::advertised() const {
   MutexLock lock(mutex_);
   return adverts_.size();
+}
+
+// An advertisement for another connection is as unknown, so that no peer learns what exists.
+MemoryRegistry::Advert* MemoryRegistry::find(ConnId conn, const SlotId& slot) {
+  const auto found = adverts_.find(slot);
+  const bool known = found != adverts_.end() && (found->second.conn == conn || found->second.conn == kAnyConnection);
+  return known ? &found->second : nullptr;
 }
 
 Result<MemoryRegistry::Entry*> MemoryRegistry::find(MemoryId id) {

@@ -245,6 +245,7 @@ class MemoryRegistry {
   };
   using RangeKey = std::tuple<uintptr_t, size_t, MemoryType, bool>;
 
+  Advert* find(ConnId conn, const SlotId& slot) TCPX_REQUIRES(mutex_);
   Result<Entry*> find(MemoryId id) TCPX_REQUIRES(mutex_);
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
   Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);

@@ -58,10 +58,8 @@ class SlotLeases {
   void end(const SlotId& slot) TCPX_EXCLUDES(mutex_);
   /// Ends all, and grants none from now on. The peer may still write.
   void end_all() TCPX_EXCLUDES(mutex_);
-  /// True while the peer may be writing to the region.
-  bool is_written(MemoryId region) TCPX_EXCLUDES(mutex_);
-  /// To any memory.
-  bool is_written() TCPX_EXCLUDES(mutex_);
+  /// True while the peer may be writing to the region; nullopt: to any.
+  bool is_written(std::optional<MemoryId> region = {}) TCPX_EXCLUDES(mutex_);
   /// The same, when the peer writes no more, or nobody waits for that: the words are not touched any more.
   void close() TCPX_EXCLUDES(mutex_);
   bool closed() const TCPX_EXCLUDES(mutex_) {

@@ -340,12 +340,9 @@ Result<size_t> TlsSession::read(std::span<std::byte> room) {
     size_t n = 0;
     const int done = library_.SSL_read_ex(ssl_, room.data() + total, room.size() - total, &n);
     total += n;
+    // If nothing more has come with it, the socket need not be asked again.
     if (done == 1 && library_.SSL_has_pending(ssl_) == 1) continue;
-    if (done == 1) {  // nothing more has come with it, so the socket need not be asked again
-      may_have_more_ = false;
-      return total;
-    }
-    const int error = library_.SSL_get_error(ssl_, done);
+    const int error = done == 1 ? SSL_ERROR_WANT_READ : library_.SSL_get_error(ssl_, done);
     if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) {
       broken_ = failure("read frame", error);
       break;

@@ -60,10 +60,10 @@ void PulledLane::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot
   if (!range.is_ok() || !*range) return;
   // Whether the peer may read it is found out by reading it, and this thread must not wait for memory that never answers.
   const Region& region = (*range)->region();
-  if (is_of_host(region, memory_) && !host_copier_.has_ends(region.data, region.bytes)) return;
+  if (is_of_host(region, memory_) && !(host_.is_read && host_copier_.has_ends(region.data, region.bytes))) return;
   if (!expect({&**range, 1})) return;
-  const std::vector<WireSource> sources = sources_.of({&**range, 1});
-  if (sources.empty() || sources.size() > kMaxLeaseSources) return;
+  const std::vector<WireSource> sources = sources_.of({&**range, 1}, kMaxLeaseSources);
+  if (sources.empty()) return;
   const auto lease = registry.lease(conn, slot, leases_);
   if (!lease) return;
   const auto& [given, access] = *lease;
@@ -128,8 +128,8 @@ bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange>
     pull.writing.emplace(peer_.peer_leases(), pull.leases);
     if (!lasts(pull)) return false;
   }
-  job->lease = Job::Lease::kLasts;
   if (writes && on_host) return write_on_host(job, pull);
+  job->lease = Job::Lease::kLasts;
   begin(std::move(job), std::move(pull));
   return true;
 }
@@ -143,9 +143,9 @@ bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
   pull.writing.reset();
   if (!written) {
     job = std::move(pull.job);
-    job->lease = Job::Lease::kNone;
     return false;
   }
+  pull.job->lease = Job::Lease::kLasts;
   if (const Status gone = check_peer(); gone.is_ok()) {
     end_leased(pull, true);
   } else {

@@ -30,7 +30,7 @@ bool Sources::are_ready(std::span<const HeldRange> ranges, bool early) {
   return ready;
 }
 
-std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) const {
+std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges, size_t most) const {
   std::vector<WireSource> sources;
   sources.reserve(ranges.size());
   const Region* region = nullptr;  // of the range before: often the same again
@@ -46,7 +46,7 @@ std::vector<WireSource> Sources::of(std::span<const HeldRange> ranges) const {
     auto stretch = std::upper_bound(stretches->begin(), stretches->end(), begin,
                                     [](uintptr_t address, const Stretch& s) { return address < s.end; });
     for (uintptr_t at = begin; at < begin + range.bytes; ++stretch) {
-      if (stretch == stretches->end() || sources.size() == kMaxWireRanges) return {};
+      if (stretch == stretches->end() || sources.size() == most) return {};
       const uint64_t part = std::min(stretch->end, begin + range.bytes) - at;
       sources.push_back({.share = stretch->share, .address = at, .bytes = part});
       at += part;

@@ -77,8 +77,8 @@ class Sources {
   /// @param early no operation waits for them
   bool are_ready(std::span<const HeldRange> ranges, bool early = false);
   /// The sources of these bytes, in the order of the ranges. Call when they are ready.
-  /// @return empty: the peer cannot read all of it, or not yet
-  std::vector<WireSource> of(std::span<const HeldRange> ranges) const;
+  /// @return empty: the peer cannot read all of it, or not yet, or there are more than `most`
+  std::vector<WireSource> of(std::span<const HeldRange> ranges, size_t most = kMaxWireRanges) const;
   /// Shares that the peer may map.
   size_t count() const { return shares_.size(); }
   /// Call when the region will not be used again. Tells the peer to unmap what only this region needed.

@@ -51,8 +51,9 @@ class LinkLeases : public NearLinkTest {
     ASSERT_TRUE(pulled(true));
     EXPECT_TRUE(end_of(id).is_ok());
   }
-  /// The lease that the link gives.
-  std::optional<std::pair<FrameHeader, WireLease>> given(std::vector<WireSource>& sources) {
+  using Given = std::optional<std::pair<FrameHeader, WireLease>>;
+  /// The lease that the link gives. @param sources gets those of the slot
+  Given given(std::vector<WireSource>& sources) {
     for (auto frame = heard_.frames.begin(); frame != heard_.frames.end(); ++frame) {
       LaneFrame lane;
       if (frame->header.type != static_cast<uint8_t>(FrameType::kLane) || !decode(frame->header, frame->payload, lane).is_ok() ||
@@ -67,6 +68,21 @@ class LinkLeases : public NearLinkTest {
       return std::pair(header, lease);
     }
     return std::nullopt;
+  }
+  Given given() {
+    std::vector<WireSource> sources;
+    return given(sources);
+  }
+  /// The same, after a read of the peer.
+  Given given_after_read(std::vector<WireSource>& sources) {
+    ask(FrameType::kRead, kOperation);
+    EXPECT_TRUE(await(FrameType::kReady));
+    steps(3);
+    return given(sources);
+  }
+  Given given_after_read() {
+    std::vector<WireSource> sources;
+    return given_after_read(sources);
   }
 };
 
@@ -306,11 +322,8 @@ TEST_F(LinkLeases, WhatAPeerCanMakeItHoldIsBounded) {
 
 // The link's own slots.
 TEST_F(LinkLeases, WhatThePeerHasReadItMayReadAgain) {
-  ask(FrameType::kRead, kOperation);
-  ASSERT_TRUE(await(FrameType::kReady));
-  steps(1);
   std::vector<WireSource> sources;
-  const auto lease = given(sources);
+  const auto lease = given_after_read(sources);
   ASSERT_TRUE(lease);
   ASSERT_EQ(sources.size(), 1u);
   EXPECT_EQ(sources[0].address, reinterpret_cast<uint64_t>(host_.data()));
@@ -320,7 +333,7 @@ TEST_F(LinkLeases, WhatThePeerHasReadItMayReadAgain) {
   ask(FrameType::kRead, kOperation + 1);
   ASSERT_TRUE(await(FrameType::kReady));
   steps(1);
-  EXPECT_FALSE(given(sources)) << "twice";
+  EXPECT_FALSE(given()) << "twice";
   peer_area_.leases(true).bytes_read = 5;
   EXPECT_EQ(link_->stats().bytes_sent, 5u);
   ASSERT_TRUE(registry_.withdraw(lease->second.slot).is_ok());
@@ -333,16 +346,11 @@ TEST_F(LinkLeases, ShortReadsLeadToLeasesToo) {
   say(FrameType::kRead, kOperation, 0, kShort, Packing::kWhole, &payload);
   ASSERT_TRUE(await(FrameType::kReadData));
   steps(1);
-  std::vector<WireSource> sources;
-  EXPECT_TRUE(given(sources));
+  EXPECT_TRUE(given());
 }
 
 TEST_F(LinkLeases, TheEndOfTheLinkEndsThem) {
-  ask(FrameType::kRead, kOperation);
-  ASSERT_TRUE(await(FrameType::kReady));
-  steps(1);
-  std::vector<WireSource> sources;
-  const auto lease = given(sources);
+  const auto lease = given_after_read();
   ASSERT_TRUE(lease);
   auto& word = peer_area_.leases(true).words[lease->first.operation];
   EXPECT_NE(word, 0u);
@@ -355,24 +363,19 @@ TEST_F(LinkLeases, WritesLeadToLeasesToo) {
   offer_write({source(0, kLong)});
   ASSERT_TRUE(await(FrameType::kDone));
   steps(1);
-  std::vector<WireSource> sources;
-  EXPECT_TRUE(given(sources));
+  EXPECT_TRUE(given());
   OperationPayload payload;
   payload.ranges = {advertised(host_id_, 10, kShort)};
   payload.data = std::span(peers_).first(kShort);
   say_inline(FrameType::kWriteData, kOperation + 1, 0, payload);
   ASSERT_TRUE(await(FrameType::kDone));
   steps(1);
-  EXPECT_TRUE(given(sources));
+  EXPECT_TRUE(given());
 }
 
 // The link has failed, and its peer still writes into its memory.
 TEST_F(LinkLeases, AFailedLinkWaitsForWhoWrites) {
-  ask(FrameType::kRead, kOperation);
-  ASSERT_TRUE(await(FrameType::kReady));
-  steps(1);
-  std::vector<WireSource> sources;
-  const auto lease = given(sources);
+  const auto lease = given_after_read();
   ASSERT_TRUE(lease);
   say_go(OperationId{kOperation}, Way::kPull, true);
   steps(3);
@@ -394,11 +397,7 @@ TEST_F(LinkLeases, AFailedLinkWaitsForWhoWrites) {
 TEST_F(LinkLeases, AWriterThatHasEndedIsNotWaitedFor) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
-  ask(FrameType::kRead, kOperation);
-  ASSERT_TRUE(await(FrameType::kReady));
-  steps(1);
-  std::vector<WireSource> sources;
-  const auto lease = given(sources);
+  const auto lease = given_after_read();
   ASSERT_TRUE(lease);
   peer_area_.leases(true).writing[lease->first.operation] = 1;
   host_peer_->same_process = false;
@@ -412,11 +411,7 @@ TEST_F(LinkLeases, AWriterThatHasEndedIsNotWaitedFor) {
 TEST_F(LinkLeases, ThereAreNoneWithChecksums) {
   sum_key_ = std::make_shared<const ByteSumKey>(1);
   renew(make_host(true));
-  ask(FrameType::kRead, kOperation);
-  ASSERT_TRUE(await(FrameType::kReady));
-  steps(3);
-  std::vector<WireSource> sources;
-  EXPECT_FALSE(given(sources));
+  EXPECT_FALSE(given_after_read());
   lease({source(0, kPart)});
   (void)read(host(0, kLong));
   EXPECT_TRUE(await(FrameType::kRead));
@@ -424,11 +419,7 @@ TEST_F(LinkLeases, ThereAreNoneWithChecksums) {
 
 TEST_F(LinkLeases, MemoryThatThePeerCannotReadHasNone) {
   renew(make_host(false));
-  ask(FrameType::kRead, kOperation);
-  ASSERT_TRUE(await(FrameType::kReady));
-  steps(3);
-  std::vector<WireSource> sources;
-  EXPECT_FALSE(given(sources));
+  EXPECT_FALSE(given_after_read());
 }
 
 }  // namespace

@@ -6,20 +6,23 @@ namespace {
 
 class LinkLeasesOnGpu : public LinkShares {
  protected:
-  void lease(std::atomic<uint64_t>& word, uint64_t bytes) {
+  /// Shares memory of the peer, and lets the link use it as a slot. @return the word of the lease
+  std::atomic<uint64_t>& lend() {
     struct {
       WireLease head;
       WireSource source;
-    } const words{{{0, 1}, 9, static_cast<uint64_t>(SlotAccess::kReadWrite)}, {kShare, kBase, bytes}};
+    } const words{{{0, 1}, 9, static_cast<uint64_t>(SlotAccess::kReadWrite)}, {kShare, kBase, kLong}};
+    std::atomic<uint64_t>& word = peer_area_.leases(false).words[0];
     word = 9;
+    share(kLong);
     say_pull(PullTalk::kLease, 0, std::as_bytes(std::span(&words, 1)));
     steps(2);
+    return word;
   }
 };
 
 TEST_F(LinkLeasesOnGpu, IsReadWithoutAsking) {
-  share(kLong);
-  lease(peer_area_.leases(false).words[0], kLong);
+  (void)lend();
   const OperationId id = read(device(0, kLong));
   ASSERT_TRUE(drive([&] { return !pending(id); }));
   EXPECT_TRUE(end_of(id).is_ok());
@@ -28,8 +31,7 @@ TEST_F(LinkLeasesOnGpu, IsReadWithoutAsking) {
 }
 
 TEST_F(LinkLeasesOnGpu, IsWrittenWithoutAsking) {
-  share(kLong);
-  lease(peer_area_.leases(false).words[0], kLong);
+  (void)lend();
   host_peer_->same_process = true;  // else it would need a pidfd of the peer
   const OperationId id = write(device(0, kLong));
   ASSERT_TRUE(drive([&] { return !pending(id); }));
@@ -40,8 +42,7 @@ TEST_F(LinkLeasesOnGpu, IsWrittenWithoutAsking) {
 }
 
 TEST_F(LinkLeasesOnGpu, APeerThatCannotBeNamedIsNotWritten) {
-  share(kLong);
-  lease(peer_area_.leases(false).words[0], kLong);
+  (void)lend();
   (void)write(device(0, kLong));
   EXPECT_TRUE(await(FrameType::kWrite));
 }
@@ -49,9 +50,7 @@ TEST_F(LinkLeasesOnGpu, APeerThatCannotBeNamedIsNotWritten) {
 TEST_F(LinkLeasesOnGpu, AWriteStopsWhereItsLeaseEnds) {
   host_peer_->same_process = true;
   gpu_.hold_mapping();
-  share(kLong);
-  auto& word = peer_area_.leases(false).words[0];
-  lease(word, kLong);
+  std::atomic<uint64_t>& word = lend();
   const Bytes before = peers_;
   const OperationId id = write(device(0, kLong));
   steps(3);
@@ -65,10 +64,8 @@ TEST_F(LinkLeasesOnGpu, AWriteStopsWhereItsLeaseEnds) {
 }
 
 TEST_F(LinkLeasesOnGpu, BytesDoNotCountThatWereCopiedWhileItEnded) {
-  auto& word = peer_area_.leases(false).words[0];
   gpu_.hold_mapping();
-  share(kLong);
-  lease(word, kLong);
+  std::atomic<uint64_t>& word = lend();
   const OperationId id = read(device(0, kLong));
   steps(3);
   EXPECT_FALSE(hear(FrameType::kRead));
@@ -86,10 +83,8 @@ TEST_F(LinkLeasesOnGpu, BytesDoNotCountThatWereCopiedWhileItEnded) {
 TEST_F(LinkLeasesOnGpu, ACancelledReadEndsWithItsCopy) {
   for (const bool ended : {false, true}) {
     renew_apart();
-    auto& word = peer_area_.leases(false).words[0];
     gpu_.hold_mapping();
-    share(kLong);
-    lease(word, kLong);
+    std::atomic<uint64_t>& word = lend();
     const OperationId id = read(device(0, kLong));
     steps(3);
     cancel(id);
@@ -104,8 +99,7 @@ TEST_F(LinkLeasesOnGpu, ACancelledReadEndsWithItsCopy) {
 }
 
 TEST_F(LinkLeasesOnGpu, AShareThatGoesIsAskedFor) {
-  share(kLong);
-  lease(peer_area_.leases(false).words[0], kLong);
+  (void)lend();
   say_pull(PullTalk::kUnshare, kShare);
   steps(3);
   (void)read(device(0, kLong));
