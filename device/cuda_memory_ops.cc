@@ -7,14 +7,17 @@
 
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/pci_device.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "device/cuda_handles.h"
 #include "device/driver_entry.h"
+#include "device/flagged_stream.h"
 #include "device/gpu_links.h"
 #include "device/gpu_presence.h"
 #include "device/shared_gpu_memory.h"
@@ -28,50 +31,71 @@ using AddressRangeFunction = PFN_cuMemGetAddressRange_v3020;
 using AttributeFunction = PFN_cuPointerGetAttribute_v4000;
 using ExportRangeFunction = PFN_cuMemGetHandleForAddressRange_v11070;
 
+/// A stream on which several threads start copies.
+class CopyStream {
+ public:
+  CopyStream(int device, FlaggedStream stream) : device_(device), stream_(std::move(stream)) {}
+
+  /// @return what `has_reached` says true of once the bytes are there
+  Result<uint32_t> start(void* dst, const void* src, size_t bytes) {
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
+    MutexLock lock(mutex_);
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_.stream().get()), "start copy"));
+    Result<uint32_t> mark = stream_.mark();
+    if (!mark.is_ok()) stream_.drain();  // nothing would show the copy's end
+    return mark;
+  }
+
+  Result<bool> has_reached(uint32_t mark) { return stream_.has_reached(mark); }
+  void drain() const { stream_.drain(); }
+
+ private:
+  const int device_;
+  Mutex mutex_;  // held while something is submitted
+  FlaggedStream stream_;
+};
+
 class CudaAsyncCopy final : public AsyncCopy {
  public:
-  CudaAsyncCopy(int device, StreamView stream, Event end) : device_(device), stream_(stream), end_(std::move(end)) {}
+  explicit CudaAsyncCopy(CopyStream& stream) : stream_(stream) {}
   ~CudaAsyncCopy() override { wait(); }
 
   Status start(void* dst, const void* src, size_t bytes) override {
     if (bytes == 0) return Status::ok();
-    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
-    TCPX_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_.get()), "start copy"));
-    if (Status recorded = end_.view().record(stream_); !recorded.is_ok()) {
-      // Without its event the end of the copy cannot be detected: wait for it here.
-      [[maybe_unused]] const Status drained = stream_.synchronize();
-      return recorded;
-    }
+    TCPX_ASSIGN_OR_RETURN(mark_, stream_.start(dst, src, bytes));
     in_flight_ = true;
     return Status::ok();
   }
 
   Result<bool> is_done() override {
     if (!in_flight_) return true;
-    Result<bool> done = end_.view().is_done();
+    Result<bool> done = stream_.has_reached(mark_);
     if (done.is_ok() && *done) in_flight_ = false;
     return done;
   }
 
   void wait() override {
-    if (!in_flight_) return;
-    const CaptureGuard captures;
-    // A broken context answers at once. Its error has been reported already, or no caller asks for it.
-    [[maybe_unused]] const cudaError_t waited = cudaEventSynchronize(end_.view().get());
-    [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
-    in_flight_ = false;
+    while (in_flight_) {
+      const Result<bool> done = is_done();
+      // A broken context answers at once. Its error has been reported already, or no caller asks for it.
+      if (!done.is_ok()) {
+        stream_.drain();
+        in_flight_ = false;
+      } else if (!*done) {
+        std::this_thread::yield();
+      }
+    }
   }
 
  private:
-  const int device_;
-  const StreamView stream_;
-  const Event end_;
+  CopyStream& stream_;
+  uint32_t mark_ = 0;
   bool in_flight_ = false;
 };
 
 class CudaCopyLane final : public CopyLane {
  public:
-  CudaCopyLane(int device, Stream stream) : device_(device), stream_(std::move(stream)) {}
+  CudaCopyLane(int device, Stream stream, MemoryOps& memory) : device_(device), stream_(std::move(stream)), memory_(memory) {}
 
   Status copy(void* dst, const void* src, size_t bytes) override {
     if (bytes == 0) return Status::ok();
@@ -82,14 +106,21 @@ class CudaCopyLane final : public CopyLane {
   }
 
   Result<std::unique_ptr<AsyncCopy>> make_async_copy() override {
-    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
-    TCPX_ASSIGN_OR_RETURN(Event end, Event::create());
-    return std::unique_ptr<AsyncCopy>(std::make_unique<CudaAsyncCopy>(device_, stream_.view(), std::move(end)));
+    MutexLock lock(mutex_);
+    if (copies_ == nullptr) {
+      TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
+      TCPX_ASSIGN_OR_RETURN(FlaggedStream stream, FlaggedStream::create(device_, memory_));
+      copies_ = std::make_unique<CopyStream>(device_, std::move(stream));
+    }
+    return std::unique_ptr<AsyncCopy>(std::make_unique<CudaAsyncCopy>(*copies_));
   }
 
  private:
   const int device_;
   const Stream stream_;
+  MemoryOps& memory_;
+  Mutex mutex_;
+  std::unique_ptr<CopyStream> copies_ TCPX_GUARDED_BY(mutex_);  // made for the first AsyncCopy
 };
 
 class CudaMemoryOps final : public MemoryOps {
@@ -240,7 +271,7 @@ class CudaMemoryOps final : public MemoryOps {
     TCPX_RETURN_IF_ERROR(check_device(device));
     TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
     TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
-    return std::unique_ptr<CopyLane>(std::make_unique<CudaCopyLane>(device, std::move(stream)));
+    return std::unique_ptr<CopyLane>(std::make_unique<CudaCopyLane>(device, std::move(stream), *this));
   }
 
   Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device) override {

@@ -39,7 +39,7 @@ Result<uint32_t> FlaggedStream::mark() {
 Result<bool> FlaggedStream::has_reached(uint32_t mark) {
   const uint32_t reached = std::atomic_ref(*reinterpret_cast<uint32_t*>(flag_.host())).load(std::memory_order_acquire);
   if (static_cast<int32_t>(reached - mark) >= 0) return true;
-  if (++asked_ % kAskEvery != 0) return false;
+  if ((asked_->fetch_add(1, std::memory_order_relaxed) + 1) % kAskEvery != 0) return false;
   TCPX_RETURN_IF_ERROR(stream_.view().health());
   return false;
 }
