@@ -172,10 +172,10 @@ inline constexpr size_t kHelloAnswerProvedBytes = 28;
 void encode_hello_answer(const HelloAnswer& answer, std::span<std::byte, kHelloAnswerBytes> out);
 Result<HelloAnswer> decode_hello_answer(std::span<const std::byte, kHelloAnswerBytes> in);
 
-/// A sender's cut of its messages. With much in flight there is work for all sockets, and large chunks cost least. Otherwise
-/// every data socket gets a share of the message, but not less than kLeastChunkBytes.
+/// A sender's cut of its messages: every data socket gets a share of a message. Larger chunks cost less, so with more under way they grow
+/// as long as each socket has two of them.
 struct Chunking {
-  static constexpr uint32_t kLeastChunkBytes = 256 * 1024;
+  static constexpr uint32_t kLeastChunkBytes = 64 * 1024;
   uint32_t most_bytes = 0;  ///< multiple of kPageBytes, at least one page
   uint32_t sockets = 1;     ///< that write at a time, from 1
 
@@ -183,9 +183,9 @@ struct Chunking {
   /// min(kLeastChunkBytes, most_bytes) to most_bytes.
   /// @param under_way bytes of the comm's unfinished messages, this one included.
   uint32_t cut_for(uint32_t total, uint64_t under_way) const {
-    if (under_way >= uint64_t{2} * sockets * most_bytes) return most_bytes;
-    const uint32_t pages = (total + sockets * kPageBytes - 1) / (sockets * kPageBytes);
-    return std::clamp(pages * kPageBytes, std::min(kLeastChunkBytes, most_bytes), most_bytes);
+    const uint64_t a_page_each = uint64_t{sockets} * kPageBytes;
+    const uint64_t pages = std::max((total + a_page_each - 1) / a_page_each, under_way / (2 * a_page_each));
+    return static_cast<uint32_t>(std::clamp<uint64_t>(pages * kPageBytes, std::min(kLeastChunkBytes, most_bytes), most_bytes));
   }
 };
 

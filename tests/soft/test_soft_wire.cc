@@ -135,9 +135,10 @@ constexpr uint32_t kKiB = 1024, kMiB = 1024 * kKiB;
 TEST(SoftWire, WithLittleUnderWayEverySocketGetsAShareWorthItsHeader) {
   const Chunking wide{.most_bytes = 512 * kKiB, .sockets = 8}, narrow{.most_bytes = 8 * kKiB, .sockets = 8};
   const auto alone = [](const Chunking& chunking, uint32_t total) { return chunking.cut_for(total, total); };
-  EXPECT_EQ(alone(wide, 0), 256 * kKiB);
-  EXPECT_EQ(alone(wide, 1), 256 * kKiB);
-  EXPECT_EQ(alone(wide, kMiB), 256 * kKiB);
+  EXPECT_EQ(alone(wide, 0), 64 * kKiB);
+  EXPECT_EQ(alone(wide, 1), 64 * kKiB);
+  EXPECT_EQ(alone(wide, 512 * kKiB), 64 * kKiB);
+  EXPECT_EQ(alone(wide, kMiB), 128 * kKiB);
   EXPECT_EQ(alone(wide, 3 * kMiB), 384 * kKiB) << "a share each";
   EXPECT_EQ(alone(wide, 3 * kMiB + 1), 384 * kKiB + kPageBytes);
   EXPECT_EQ(alone(wide, 64 * kMiB), 512 * kKiB);
@@ -146,13 +147,14 @@ TEST(SoftWire, WithLittleUnderWayEverySocketGetsAShareWorthItsHeader) {
 
 TEST(SoftWire, WithMuchUnderWayChunksAreLarge) {
   const Chunking eight{.most_bytes = 512 * kKiB, .sockets = 8}, two{.most_bytes = 512 * kKiB, .sockets = 2};
-  EXPECT_EQ(eight.cut_for(512 * kKiB, 6 * kMiB), 256 * kKiB) << "twelve messages of 512 KiB on eight sockets";
+  EXPECT_EQ(eight.cut_for(512 * kKiB, 6 * kMiB), 384 * kKiB) << "twelve messages of 512 KiB on eight sockets";
   EXPECT_EQ(two.cut_for(512 * kKiB, 6 * kMiB), 512 * kKiB) << "the same on two";
   EXPECT_EQ(eight.cut_for(kMiB, 12 * kMiB), 512 * kKiB) << "twelve of 1 MiB on eight";
-  EXPECT_EQ(eight.cut_for(1, 8 * kMiB - 1), 256 * kKiB) << "two large chunks for each socket are much, less is not";
+  EXPECT_EQ(eight.cut_for(1, 8 * kMiB - 1), 508 * kKiB) << "two for each socket";
   EXPECT_EQ(eight.cut_for(1, 8 * kMiB), 512 * kKiB);
+  EXPECT_EQ(eight.cut_for(1, UINT64_MAX), 512 * kKiB);
   const Chunking largest{.most_bytes = kMaxChunkBytes, .sockets = kMaxDataSockets};
-  EXPECT_EQ(largest.cut_for(1, INT32_MAX), 256 * kKiB) << "sums that would wrap";
+  EXPECT_EQ(largest.cut_for(INT32_MAX, 0), 128 * kMiB) << "sums that would wrap";
 }
 
 TEST(SoftWire, EveryCutIsOneThatAReceiverTakes) {
