@@ -62,12 +62,20 @@ SoftSendComm::~SoftSendComm() {
 
 void SoftSendComm::stop_data_sockets() {
   for (const auto& socket : sockets_) socket->close();
-  std::array<StagingPool::Slot, kRequests> unclaimed;
+  drop_staged();
+}
+
+void SoftSendComm::drop_staged() {
+  std::array<std::shared_ptr<StagingPool::SharedSlot>, kRequests> unclaimed;
   {
     MutexLock lock(mutex_);
-    for (size_t i = 0; i < kRequests; ++i) unclaimed[i] = std::move(messages_[i].first_piece);
+    for (size_t i = 0; i < kRequests; ++i) unclaimed[i] = std::move(messages_[i].staged);
   }
   // Their copies are waited for here, without the lock.
+}
+
+void SoftSendComm::staging_changed() {
+  for (const auto& socket : sockets_) socket->kick();
 }
 
 Status SoftSendComm::prepare_region(SoftRegion& region) {
@@ -99,11 +107,11 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
       copy_now = !region->host_readable && (region->source == nullptr || !by_device) && bytes > 0 && idle_ != 0;
     }
   }
-  StagingPool::Slot first_piece;
+  std::shared_ptr<StagingPool::SharedSlot> staged;
   if (copy_now) {
-    auto started = start_first_piece(data, bytes);
+    auto started = stage(data, bytes);
     if (started.is_ok()) {
-      first_piece = std::move(*started);
+      staged = std::move(*started);
     } else {
       fail(started.status());
     }
@@ -120,7 +128,7 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
                       .cut = chunking_.cut_for(bytes, unfinished_bytes() + bytes),
                       .next_offset = 0,
                       .by_device = by_device,
-                      .first_piece = std::move(first_piece)});
+                      .staged = std::move(staged)});
       kicked = take_idle_sockets(unsent_chunks_[(posted_ - 1) % kRequests].load(std::memory_order_relaxed));
     }
   }
@@ -138,15 +146,15 @@ Status SoftSendComm::check_send(const void* data, uint32_t bytes, const SoftRegi
                 concat(kRequests, " requests are outstanding: test the oldest", name_in_detail(Hint::kTooManyRequests)));
 }
 
-Result<StagingPool::Slot> SoftSendComm::start_first_piece(const void* data, uint32_t bytes) {
+Result<std::shared_ptr<StagingPool::SharedSlot>> SoftSendComm::stage(const void* data, uint32_t bytes) {
   // A copy needs the comm's GPU to be current, which the contract requires of the thread that connects or registers, not of the
   // one that sends. Making it current here could cost that thread a context on a GPU it has not used yet.
   StagingPool::Slot slot = staging_->is_current_here() ? staging_->try_take() : StagingPool::Slot();
-  if (slot) {
-    const uint32_t piece = std::min({bytes, chunking_.most_bytes, kFirstPieceBytes});
-    TCPX_RETURN_IF_ERROR(slot.copy_now(static_cast<const std::byte*>(data), piece));
-  }
-  return slot;
+  if (!slot) return std::shared_ptr<StagingPool::SharedSlot>();
+  const uint32_t most = std::min(bytes, StagingPool::kSlotBytes);
+  TCPX_RETURN_IF_ERROR(slot.copy_now(static_cast<const std::byte*>(data), most));
+  slot.move_to(*this);
+  return std::make_shared<StagingPool::SharedSlot>(std::move(slot), most);
 }
 
 uint64_t SoftSendComm::unfinished_bytes() const {
@@ -261,7 +269,8 @@ bool SoftSendComm::claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk)
   Message& next = message(claimed_);
   const uint32_t bytes = std::min(next.cut, next.size - next.next_offset);
   const BoundSource* const source = next.by_device ? next.region->source.get() : nullptr;
-  const bool is_copied = !next.region->host_readable && source == nullptr;
+  const bool is_staged = next.staged != nullptr && next.next_offset < next.staged->bytes();
+  const bool is_copied = !next.region->host_readable && source == nullptr && !is_staged;
   const bool left_for_others = !is_copied || unclaimed_ <= static_cast<uint32_t>(std::popcount(coming_));
   if (ahead && bytes > kSmallChunkBytes && left_for_others) return false;
   chunk.header = {.sequence = claimed_,
@@ -282,8 +291,9 @@ bool SoftSendComm::claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk)
   chunk.host_readable = next.region->host_readable;
   chunk.source = source;
   chunk.list = next.region->list.get();
-  chunk.first_piece = std::move(next.first_piece);
+  chunk.staged = is_staged ? next.staged : nullptr;
   next.next_offset += bytes;
+  if (next.staged != nullptr && next.next_offset >= next.staged->bytes()) next.staged.reset();
   if (next.next_offset == next.size) ++claimed_;
   return true;
 }

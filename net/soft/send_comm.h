@@ -29,10 +29,6 @@
 
 namespace tcpx::soft {
 
-/// Length of the first piece copied of a message: short, so that the first byte leaves soon.
-inline constexpr uint32_t kFirstPieceBytes = 256 * 1024;
-static_assert(kFirstPieceBytes <= Chunking::kLeastChunkBytes, "it lies in the first chunk, however the message is cut");
-
 /// A chunk of a message that one socket has taken.
 struct OutgoingChunk {
   ChunkHeader header;
@@ -41,13 +37,13 @@ struct OutgoingChunk {
   bool host_readable = true;
   const BoundSource* source = nullptr;  ///< SoftRegion::source, where the socket sends from it
   const RangeList* list = nullptr;      ///< SoftRegion::list
-  /// Holds, or will hold, the first bytes of the chunk, at most kFirstPieceBytes of them. Often none.
-  StagingPool::Slot first_piece;
+  /// Holds, or will hold, the first bytes of the message. Null if none of them are the chunk's.
+  std::shared_ptr<StagingPool::SharedSlot> staged;
 };
 
 class SendSocket;
 
-class SoftSendComm final : public SoftComm {
+class SoftSendComm final : public SoftComm, private StagingPool::Client {
  public:
   static Result<std::unique_ptr<SoftSendComm>> create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
                                                       std::shared_ptr<StagingPool> staging, ConnectedSockets sockets);
@@ -62,6 +58,8 @@ class SoftSendComm final : public SoftComm {
   /// @param ahead the socket already has something to write: it gets only chunks worth taking early. These are so small that several
   /// go out together, or need a copy first and are more than the sockets that are on their way here will take.
   bool claim(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
+  /// Drops what is staged of chunks that are not claimed yet: their sockets will copy it again.
+  void drop_staged() TCPX_EXCLUDES(mutex_);
   /// All bytes of one chunk of message `sequence` have been handed to the kernel.
   void chunk_sent(uint64_t sequence);
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
@@ -78,7 +76,7 @@ class SoftSendComm final : public SoftComm {
     uint32_t cut = 0;
     uint32_t next_offset = 0;  // of the next chunk to be claimed
     bool by_device = false;    // by device sockets
-    StagingPool::Slot first_piece;
+    std::shared_ptr<StagingPool::SharedSlot> staged;  // the first bytes; null: none, or no chunk of them is left
   };
 
   SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
@@ -92,8 +90,11 @@ class SoftSendComm final : public SoftComm {
   bool goes_by_device(const SoftRegion& region) TCPX_REQUIRES(mutex_);
   /// Without kicking the sockets of the next message.
   bool claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_REQUIRES(mutex_);
-  /// Starts copying the first piece of a message, on the caller's thread. Returns no slot when the I/O thread is to do it.
-  Result<StagingPool::Slot> start_first_piece(const void* data, uint32_t bytes);
+  /// Starts copying the first bytes of a message, as many as a slot holds, on the caller's thread: all in one copy, which its sockets
+  /// share. Null when the sockets are to copy.
+  Result<std::shared_ptr<StagingPool::SharedSlot>> stage(const void* data, uint32_t bytes);
+  /// The sockets may hold shares of a slot that others wait for.
+  void staging_changed() override;
   /// Bytes of messages not yet fully handed to the kernel. May be slightly too high: sockets go on writing.
   uint64_t unfinished_bytes() const TCPX_REQUIRES(mutex_);
   abi::TcpxRequest* post(Message message) TCPX_REQUIRES(mutex_);

@@ -28,7 +28,7 @@ void SendSocket::close() {
   stop();
   collect_lent();
   for (Piece& piece : pieces_) let_go_of_slot(piece);
-  chunk_.first_piece.reset();
+  chunk_.staged.reset();
   staging_.forget(*this);
   // The kernel would send what is in the memory by then.
   if (device_ && !device_->are_over(device_->sends())) reset_connection(take_fd());
@@ -93,20 +93,25 @@ void SendSocket::append_piece() {
   next.bytes = chunk_.header.bytes - cut_;
   next.state = State::kReady;
   if (!chunk_.host_readable && next.bound == nullptr && next.bytes > 0) {
-    // Short ones first, so that the socket has something to write soon.
-    piece_bytes_ = count_ == 0 || chunk_.first_piece ? kFirstPieceBytes : std::min(2 * piece_bytes_, StagingPool::kSlotBytes);
-    next.bytes = std::min(next.bytes, piece_bytes_);
-    next.state = State::kUncopied;
-    if (chunk_.first_piece) {
-      next.slot = std::move(chunk_.first_piece);
-      next.slot.move_to(*this);
+    const uint32_t at = chunk_.header.offset + cut_;
+    if (chunk_.staged != nullptr && at < chunk_.staged->bytes()) {
+      next.slot = chunk_.staged;
+      next.slot_at = at;
+      next.bytes = std::min(next.bytes, chunk_.staged->bytes() - at);
       next.state = State::kCopying;
+      piece_bytes_ = kFirstPieceBytes;
+    } else {
+      // Short ones first, so that the socket has something to write soon.
+      piece_bytes_ = count_ == 0 ? kFirstPieceBytes : std::min(2 * piece_bytes_, StagingPool::kSlotBytes);
+      next.bytes = std::min(next.bytes, piece_bytes_);
+      next.state = State::kUncopied;
     }
   }
   next.sequence = chunk_.header.sequence;
   cut_ += next.bytes;
   next.ends_chunk = cut_ == chunk_.header.bytes;
   cutting_ = !next.ends_chunk;
+  if (!cutting_) chunk_.staged.reset();
   queued_bytes_ += next.size();
   ++count_;
 }
@@ -115,23 +120,25 @@ void SendSocket::start_copies() {
   for (uint32_t i = 0; i < count_; ++i) {
     Piece& next = piece(i);
     if (next.state != State::kUncopied) continue;
-    next.slot = staging_.try_take(*this);
-    if (!next.slot && i == 0 && holds_slots()) {
+    StagingPool::Slot slot = staging_.try_take(*this);
+    if (!slot && i == 0 && holds_slots()) {
       // Later pieces that came with their slots. A socket that cannot go on must wait in line, holding none meanwhile.
       give_slots_back();
-      next.slot = staging_.try_take(*this);
+      slot = staging_.try_take(*this);
     }
-    if (!next.slot) break;
+    if (!slot) break;
     // A piece that gave its slot back may have been written in part.
     const uint32_t done = i == 0 && written_ > next.header_bytes ? written_ - next.header_bytes : 0;
-    next.slot.copy(done, next.source + done, next.bytes - done);
+    slot.copy(done, next.source + done, next.bytes - done);
+    next.slot = std::make_shared<StagingPool::SharedSlot>(std::move(slot), next.bytes);
+    next.slot_at = 0;
     next.state = State::kCopying;
   }
 }
 
 Status SendSocket::see_copied(Piece& piece) {
   if (piece.state != State::kCopying) return Status::ok();
-  TCPX_ASSIGN_OR_RETURN(const auto copied, piece.slot.is_copied());
+  TCPX_ASSIGN_OR_RETURN(const auto copied, piece.slot->is_copied());
   if (copied) piece.state = State::kReady;
   return Status::ok();
 }
@@ -161,7 +168,7 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
         break;
       }
     }
-    const std::byte* payload = next.slot ? next.slot.data() : next.source;
+    const std::byte* payload = next.slot ? next.slot->data() + next.slot_at : next.source;
     if (next.list != nullptr) {
       next.list->append_to(parts_, static_cast<uint64_t>(payload - next.list->begin()) + skip, next.bytes - skip, IOV_MAX);
     } else if (next.bytes > skip) {
@@ -213,7 +220,7 @@ Status SendSocket::collect_acknowledged() {
 
 bool SendSocket::goes_without_copy(Piece& piece, uint32_t done) {
   if (!zero_copy_ || !piece.slot || piece.bytes - done < kLeastWithoutCopy) return false;
-  return piece.zero_copy_send || (lent_.size() < kMostLent && piece.slot.lend());
+  return piece.zero_copy_send || (lent_.size() < kMostLent && piece.slot->lend());
 }
 
 SendSocket::Step SendSocket::write_records(std::span<const iovec> parts, size_t& written) {
@@ -238,7 +245,7 @@ ssize_t SendSocket::send_parts(int flags) {
 
 void SendSocket::let_go_of_slot(Piece& piece) {
   if (is_read(piece)) {
-    piece.slot.leave_client();
+    piece.slot->leave_client();
     lent_.push_back({std::move(piece.slot), *piece.zero_copy_send});
   }
   piece.slot.reset();
@@ -283,7 +290,8 @@ SendSocket::Step SendSocket::fail(const Status& why) {
 }
 
 IoHandler::Next SendSocket::give_way() {
-  if (!holds_slots() || !staging_.is_contended()) return Next::kWait;
+  if (!staging_.is_contended()) return Next::kWait;
+  comm_.drop_staged();
   bool copying = false;
   for (uint32_t i = 0; i < count_; ++i) {
     // A failed copy is reported by the next write.
@@ -295,7 +303,7 @@ IoHandler::Next SendSocket::give_way() {
 }
 
 bool SendSocket::holds_slots() const {
-  return std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return bool{piece.slot}; });
+  return std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.slot != nullptr; });
 }
 
 void SendSocket::give_slots_back() {
@@ -304,6 +312,7 @@ void SendSocket::give_slots_back() {
     let_go_of_slot(piece);
     piece.state = State::kUncopied;
   }
+  chunk_.staged.reset();
 }
 
 bool SendSocket::has_room() const {

@@ -29,6 +29,9 @@
 
 namespace tcpx::soft {
 
+/// Length of the first piece that a socket copies: short, so that the first byte leaves soon.
+inline constexpr uint32_t kFirstPieceBytes = 256 * 1024;
+
 class SendSocket final : public SocketHandler, private StagingPool::Client {
  public:
   /// @param cipher null: in clear
@@ -64,7 +67,8 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
     const std::byte* source = nullptr;
     const BoundSource* bound = nullptr;  // OutgoingChunk::source
     const RangeList* list = nullptr;  // SoftRegion::list
-    StagingPool::Slot slot;           // none: `source` itself is written, once kReady
+    std::shared_ptr<StagingPool::SharedSlot> slot;  // null: `source` itself is written, once kReady
+    uint32_t slot_at = 0;                           // where its bytes begin there
     State state = State::kReady;
     std::optional<uint64_t> zero_copy_send;  // the last in which the kernel took the slot's own memory
     uint64_t sequence = 0;

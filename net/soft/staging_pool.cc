@@ -29,6 +29,14 @@ Result<bool> StagingPool::Slot::is_copied() const {
   return place.is_prompt ? place.prompt_copy->is_done() : place.queued_copy->is_done();
 }
 
+Result<bool> StagingPool::SharedSlot::is_copied() {
+  if (copied_.load(std::memory_order_acquire)) return true;
+  MutexLock lock(mutex_);
+  const Result<bool> copied = slot_.is_copied();
+  if (copied.is_ok() && *copied) copied_.store(true, std::memory_order_release);
+  return copied;
+}
+
 void StagingPool::Slot::reset() {
   if (pool_ == nullptr) return;
   const Place& place = pool_->places_[index_];
@@ -49,10 +57,10 @@ void StagingPool::Slot::move_to(Client& client) {
 }
 
 bool StagingPool::Slot::lend() {
+  pool_->look_at_departed();
   MutexLock lock(pool_->mutex_);
   Place& place = pool_->places_[index_];
   if (place.is_lent) return true;
-  if (pool_->lent_ == kMostLent) pool_->look_at_departed();
   if (pool_->lent_ == kMostLent) return false;
   ++pool_->lent_;
   place.is_lent = true;
@@ -62,8 +70,8 @@ bool StagingPool::Slot::lend() {
 void StagingPool::Slot::leave_client() {
   MutexLock lock(pool_->mutex_);
   Place& place = pool_->places_[index_];
-  assert(place.is_lent && place.holder != nullptr);
-  --std::exchange(place.holder, nullptr)->held_;
+  assert(place.is_lent);
+  if (place.holder != nullptr) --std::exchange(place.holder, nullptr)->held_;
 }
 
 Status StagingPool::prepare() {
@@ -93,14 +101,14 @@ bool StagingPool::is_current_here() const {
 }
 
 StagingPool::Slot StagingPool::try_take() {
-  MutexLock lock(mutex_);
   look_at_departed();
+  MutexLock lock(mutex_);
   return waiting_.empty() && !free_.empty() ? take_free(nullptr) : Slot();
 }
 
 StagingPool::Slot StagingPool::try_take(Client& client) {
-  MutexLock lock(mutex_);
   look_at_departed();
+  MutexLock lock(mutex_);
   const bool is_first = waiting_.empty() || waiting_.front() == &client;
   if (is_first && !free_.empty()) {
     if (client.waiting_) {
@@ -133,10 +141,6 @@ StagingPool::Slot StagingPool::take_free(Client* holder) {
 
 void StagingPool::give_back(uint32_t index) {
   MutexLock lock(mutex_);
-  put_back(index);
-}
-
-void StagingPool::put_back(uint32_t index) {
   Place& place = places_[index];
   if (place.holder != nullptr) --place.holder->held_;
   place.holder = nullptr;
@@ -147,25 +151,23 @@ void StagingPool::put_back(uint32_t index) {
 
 void StagingPool::depart(UniqueFd fd, ZeroCopySends sends, std::vector<LentSlot> lent) {
   ::shutdown(fd.get(), SHUT_WR);  // as closing would: the peer reads the end behind what the kernel still has
-  Departed departed{.fd = std::move(fd), .sends = std::move(sends), .lent = {}};
-  for (LentSlot& each : lent) {
-    departed.lent.emplace_back(each.slot.index_, each.last_send);
-    each.slot.pool_ = nullptr;  // no longer owned: the pool itself gives it back, or is destroyed before
-  }
   MutexLock lock(mutex_);
-  departed_.push_back(std::move(departed));
+  departed_.push_back({.fd = std::move(fd), .sends = std::move(sends), .lent = std::move(lent)});
 }
 
 void StagingPool::look_at_departed() {
-  if (departed_.empty()) return;
-  Departed next = std::move(departed_.front());
-  departed_.pop_front();
+  Departed next;
+  {
+    MutexLock lock(mutex_);
+    if (departed_.empty()) return;
+    next = std::move(departed_.front());
+    departed_.pop_front();
+  }
   read_notifications(next.fd.get(), next.sends);
-  const auto is_read = [&](const auto& slot) { return !next.sends.is_over(slot.second); };
-  const auto first_read = std::find_if(next.lent.begin(), next.lent.end(), is_read);
-  for (auto slot = next.lent.begin(); slot != first_read; ++slot) put_back(slot->first);
-  next.lent.erase(next.lent.begin(), first_read);
-  if (!next.lent.empty()) departed_.push_back(std::move(next));
+  std::erase_if(next.lent, [&](const LentSlot& slot) { return next.sends.is_over(slot.last_send); });
+  if (next.lent.empty()) return;
+  MutexLock lock(mutex_);
+  departed_.push_back(std::move(next));
 }
 
 void StagingPool::tell_first_in_line() {
@@ -186,8 +188,8 @@ void StagingPool::forget(Client& client) {
 }
 
 uint32_t StagingPool::free_count() {
-  MutexLock lock(mutex_);
   look_at_departed();
+  MutexLock lock(mutex_);
   return static_cast<uint32_t>(free_.size());
 }
 

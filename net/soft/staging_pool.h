@@ -22,6 +22,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -95,9 +96,29 @@ class StagingPool {
     uint32_t index_ = 0;
   };
 
+  /// A slot that several threads send from, each a part. The last one to drop it returns it.
+  class SharedSlot {
+   public:
+    /// @param slot in which a copy has been started, or none has been since the last one was done
+    /// @param bytes that it holds then
+    SharedSlot(Slot slot, uint32_t bytes) : bytes_(bytes), slot_(std::move(slot)) {}
+    const std::byte* data() const { return slot_.data(); }
+    uint32_t bytes() const { return bytes_; }
+    // As Slot's, for any thread.
+    Result<bool> is_copied() TCPX_EXCLUDES(mutex_);
+    bool lend() { return slot_.lend(); }
+    void leave_client() { slot_.leave_client(); }
+
+   private:
+    const uint32_t bytes_;
+    std::atomic<bool> copied_{false};
+    Mutex mutex_;  // held while the copy is asked
+    Slot slot_;
+  };
+
   /// A lent slot, whose memory the kernel reads until this send of its socket is over.
   struct LentSlot {
-    Slot slot;
+    std::shared_ptr<SharedSlot> slot;
     uint64_t last_send;
   };
 
@@ -135,13 +156,12 @@ class StagingPool {
   struct Departed {
     UniqueFd fd;
     ZeroCopySends sends;
-    std::vector<std::pair<uint32_t, uint64_t>> lent;  // slot and its last send
+    std::vector<LentSlot> lent;
   };
   Slot take_free(Client* holder) TCPX_REQUIRES(mutex_);
   void give_back(uint32_t index) TCPX_EXCLUDES(mutex_);
-  void put_back(uint32_t index) TCPX_REQUIRES(mutex_);
   /// Looks at one of the departed sockets, at another one each time: a call costs the same however many there are.
-  void look_at_departed() TCPX_REQUIRES(mutex_);
+  void look_at_departed() TCPX_EXCLUDES(mutex_);
   void tell_first_in_line() TCPX_REQUIRES(mutex_);
 
   MemoryOps& memory_;

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "measure/pattern.h"
-#include "net/soft/send_comm.h"
 #include "net/soft/send_socket.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/hidden_memory_ops.h"
