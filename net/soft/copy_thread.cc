@@ -1,5 +1,6 @@
 #include "net/soft/copy_thread.h"
 
+#include <new>
 #include <utility>
 
 #include "base/own_thread.h"
@@ -10,6 +11,16 @@ namespace {
 // Copies handed to the GPU at a time: enough to keep its copy engine busy, few enough that a copy started on another lane does
 // not wait behind many.
 constexpr size_t kMostInFlight = 8;
+
+/// What `call` returns; without memory to say it, it has failed.
+template <class Call>
+auto answer_of(Call call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kExhausted, "copy", "out of memory");
+  }
+}
 
 }  // namespace
 
@@ -46,12 +57,12 @@ void CopyThread::queue(Copy& copy, std::byte* target, const std::byte* source, u
   copy.result_ = Status::ok();
   copy.queued_.store(true, std::memory_order_relaxed);
   MutexLock lock(mutex_);
-  queued_.push_back(&copy);
+  queued_.push_back(copy);
   any_queued_.store(true, std::memory_order_release);
   if (std::exchange(asleep_, false)) work_came_.notify_all();
 }
 
-void CopyThread::take(std::deque<Copy*>& copies, bool may_sleep) {
+void CopyThread::take(Line& copies, bool may_sleep) {
   if (!may_sleep && !any_queued_.load(std::memory_order_acquire)) return;
   MutexLock lock(mutex_);
   while (may_sleep && queued_.empty() && !stop_.load()) {
@@ -59,8 +70,7 @@ void CopyThread::take(std::deque<Copy*>& copies, bool may_sleep) {
     work_came_.wait(mutex_);
   }
   asleep_ = false;
-  copies.insert(copies.end(), queued_.begin(), queued_.end());
-  queued_.clear();
+  while (!queued_.empty()) copies.push_back(queued_.pop_front());
   any_queued_.store(false, std::memory_order_relaxed);
 }
 
@@ -71,29 +81,33 @@ void CopyThread::end(Copy& copy, Status result) {
 }
 
 void CopyThread::run() {
-  const Status selected = memory_.set_current_device(device_);
-  std::deque<Copy*> waiting, in_flight;
+  const Status selected = answer_of([&] { return memory_.set_current_device(device_); });
+  Line waiting, in_flight;
+  size_t flying = 0;
   TimePoint sleep_at{};
   while (!stop_.load()) {
     const bool idle = waiting.empty() && in_flight.empty();
     const TimePoint now = Clock::steady().now();
     take(waiting, idle && now >= sleep_at);
-    for (; !waiting.empty() && in_flight.size() < kMostInFlight; waiting.pop_front()) {
-      Copy& copy = *waiting.front();
-      Status started = selected.is_ok() ? copy.copy_->start(copy.target_, copy.source_, copy.bytes_) : selected;
+    while (!waiting.empty() && flying < kMostInFlight) {
+      Copy& copy = waiting.pop_front();
+      Status started =
+          selected.is_ok() ? answer_of([&] { return copy.copy_->start(copy.target_, copy.source_, copy.bytes_); }) : selected;
       if (started.is_ok()) {
-        in_flight.push_back(&copy);
+        in_flight.push_back(copy);
+        ++flying;
       } else {
         end(copy, std::move(started));
       }
     }
     // They end in order, or nearly: a later one that ends early is seen late.
     while (!in_flight.empty()) {
-      Copy& copy = *in_flight.front();
-      Result<bool> done = copy.copy_->is_done();
+      Copy& copy = *in_flight.first;
+      Result<bool> done = answer_of([&] { return copy.copy_->is_done(); });
       if (done.is_ok() && !*done) break;
       if (!done.is_ok()) copy.copy_->wait();
       in_flight.pop_front();
+      --flying;
       end(copy, done.status());
     }
     if (!idle) sleep_at = now + spin_.after(now, now);

@@ -7,10 +7,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <thread>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/memory_ops.h"
@@ -33,6 +31,7 @@ class CopyThread {
    private:
     friend class CopyThread;
     const std::unique_ptr<AsyncCopy> copy_;
+    Copy* next_ = nullptr;  // in its line
     std::byte* target_ = nullptr;
     const std::byte* source_ = nullptr;
     uint32_t bytes_ = 0;
@@ -53,8 +52,24 @@ class CopyThread {
  private:
   CopyThread(MemoryOps& memory, int device, Duration spin) : memory_(memory), device_(device), spin_(spin) {}
   void run();
+  /// Copies in order. Needs no memory: a copy that could not be queued would never be done.
+  struct Line {
+    Copy* first = nullptr;
+    Copy* last = nullptr;
+    bool empty() const { return first == nullptr; }
+    void push_back(Copy& copy) {
+      copy.next_ = nullptr;
+      (empty() ? first : last->next_) = &copy;
+      last = &copy;
+    }
+    Copy& pop_front() {
+      Copy& copy = *first;
+      first = copy.next_;
+      return copy;
+    }
+  };
   /// Appends the queued copies to `copies`. May sleep until there is one.
-  void take(std::deque<Copy*>& copies, bool may_sleep) TCPX_EXCLUDES(mutex_);
+  void take(Line& copies, bool may_sleep) TCPX_EXCLUDES(mutex_);
   static void end(Copy& copy, Status result);
 
   MemoryOps& memory_;
@@ -64,7 +79,7 @@ class CopyThread {
 
   Mutex mutex_;
   CondVar work_came_;
-  std::vector<Copy*> queued_ TCPX_GUARDED_BY(mutex_);
+  Line queued_ TCPX_GUARDED_BY(mutex_);
   std::atomic<bool> any_queued_{false};  // a hint, so that polling takes no lock
   bool asleep_ TCPX_GUARDED_BY(mutex_) = false;
 

@@ -50,11 +50,12 @@ uint32_t PagePool::find_run(uint32_t count) const {
 bool PagePool::try_take(Client& client, uint32_t count, std::vector<uint32_t>& pages) {
   assert(count <= page_count_);
   pages.clear();
+  pages.reserve(count);  // want of memory must not end the call when some are taken
   MutexLock lock(mutex_);
   if (!may_take(client, count)) {
     if (!client.waiting_) {
-      client.waiting_ = true;
       waiting_.push_back(&client);
+      client.waiting_ = true;
     }
     return false;
   }

@@ -32,7 +32,7 @@ void SendSocket::close() {
   staging_.forget(*this);
   // The kernel would send what is in the memory by then.
   if (device_ && !device_->are_over(device_->sends())) reset_connection(take_fd());
-  if (!lent_.empty()) staging_.depart(take_fd(), std::move(sends_), std::exchange(lent_, {}));
+  if (!lent_.empty()) staging_.depart(std::move(departure_), take_fd(), std::move(sends_), std::exchange(lent_, {}));
 }
 
 void SendSocket::on_hang_up() {

@@ -44,7 +44,12 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
         index_(index),
         records_(cipher != nullptr ? std::make_unique<RecordWriter>(this->fd(), std::move(cipher)) : nullptr),
         device_(std::move(device)),
-        zero_copy_(spare_copies && records_ == nullptr && !device_ && allow_zero_copy(this->fd())) {}
+        zero_copy_(spare_copies && records_ == nullptr && !device_ && allow_zero_copy(this->fd())) {
+    // Without room for it a slot would be given back while the kernel reads it.
+    if (!zero_copy_) return;
+    lent_.reserve(kMostLent + kPieces);
+    departure_.resize(1);
+  }
   ~SendSocket() override { close(); }
 
   Next on_ready() override;
@@ -147,6 +152,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   bool zero_copy_;
   ZeroCopySends sends_;
   std::vector<StagingPool::LentSlot> lent_;  // of pieces that are written, the earliest send first
+  StagingPool::Departure departure_;         // for them
 };
 
 }  // namespace tcpx::soft

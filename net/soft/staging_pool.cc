@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 
 namespace tcpx::soft {
 const std::byte* StagingPool::Slot::data() const {
@@ -91,7 +92,7 @@ Status StagingPool::prepare() {
   lane_ = std::move(lane);
   prompt_lane_ = std::move(prompt_lane);
   buffer_ = std::move(buffer);
-  for (uint32_t i = 0; i < kSlots; ++i) free_.push_back(i);
+  for (uint32_t i = 0; i < kSlots; ++i) add_free(i);
   return Status::ok();
 }
 
@@ -103,14 +104,14 @@ bool StagingPool::is_current_here() const {
 StagingPool::Slot StagingPool::try_take() {
   look_at_departed();
   MutexLock lock(mutex_);
-  return waiting_.empty() && !free_.empty() ? take_free(nullptr) : Slot();
+  return waiting_.empty() && any_free() ? take_free(nullptr) : Slot();
 }
 
 StagingPool::Slot StagingPool::try_take(Client& client) {
   look_at_departed();
   MutexLock lock(mutex_);
   const bool is_first = waiting_.empty() || waiting_.front() == &client;
-  if (is_first && !free_.empty()) {
+  if (is_first && any_free()) {
     if (client.waiting_) {
       client.waiting_ = false;
       waiting_.pop_front();
@@ -120,8 +121,8 @@ StagingPool::Slot StagingPool::try_take(Client& client) {
     return slot;
   }
   if (client.held_ == 0 && !client.waiting_) {
-    client.waiting_ = true;
     waiting_.push_back(&client);
+    client.waiting_ = true;
     if (waiting_.size() == 1) {
       for (const Place& place : places_) {
         if (place.holder != nullptr) place.holder->staging_changed();
@@ -132,8 +133,9 @@ StagingPool::Slot StagingPool::try_take(Client& client) {
 }
 
 StagingPool::Slot StagingPool::take_free(Client* holder) {
-  const uint32_t index = free_.front();
-  free_.pop_front();
+  const uint32_t index = free_[first_free_];
+  first_free_ = (first_free_ + 1) % kSlots;
+  --free_count_;
   places_[index].holder = holder;
   if (holder != nullptr) ++holder->held_;
   return Slot(this, index);
@@ -145,33 +147,39 @@ void StagingPool::give_back(uint32_t index) {
   if (place.holder != nullptr) --place.holder->held_;
   place.holder = nullptr;
   if (std::exchange(place.is_lent, false)) --lent_;
-  free_.push_back(index);
+  add_free(index);
   tell_first_in_line();
 }
 
-void StagingPool::depart(UniqueFd fd, ZeroCopySends sends, std::vector<LentSlot> lent) {
+void StagingPool::depart(Departure departure, UniqueFd fd, ZeroCopySends sends, std::vector<LentSlot> lent) noexcept {
   ::shutdown(fd.get(), SHUT_WR);  // as closing would: the peer reads the end behind what the kernel still has
+  departure.front().fd = std::move(fd);
+  departure.front().sends = std::move(sends);
+  departure.front().lent = std::move(lent);
   MutexLock lock(mutex_);
-  departed_.push_back({.fd = std::move(fd), .sends = std::move(sends), .lent = std::move(lent)});
+  departed_.splice(departed_.end(), departure);
 }
 
 void StagingPool::look_at_departed() {
-  Departed next;
+  Departure one;
   {
     MutexLock lock(mutex_);
     if (departed_.empty()) return;
-    next = std::move(departed_.front());
-    departed_.pop_front();
+    one.splice(one.end(), departed_, departed_.begin());
   }
-  read_notifications(next.fd.get(), next.sends);
+  Departed& next = one.front();
+  try {
+    read_notifications(next.fd.get(), next.sends);
+  } catch (const std::bad_alloc&) {  // that news is lost: the slot counts as read from now on
+  }
   std::erase_if(next.lent, [&](const LentSlot& slot) { return next.sends.is_over(slot.last_send); });
   if (next.lent.empty()) return;
   MutexLock lock(mutex_);
-  departed_.push_back(std::move(next));
+  departed_.splice(departed_.end(), one);
 }
 
 void StagingPool::tell_first_in_line() {
-  if (!waiting_.empty() && !free_.empty()) waiting_.front()->staging_changed();
+  if (!waiting_.empty() && any_free()) waiting_.front()->staging_changed();
 }
 
 bool StagingPool::is_contended() const {
@@ -190,7 +198,7 @@ void StagingPool::forget(Client& client) {
 uint32_t StagingPool::free_count() {
   look_at_departed();
   MutexLock lock(mutex_);
-  return static_cast<uint32_t>(free_.size());
+  return free_count_;
 }
 
 }  // namespace tcpx::soft

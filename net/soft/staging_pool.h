@@ -25,6 +25,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -122,6 +123,14 @@ class StagingPool {
     uint64_t last_send;
   };
 
+  /// A socket that sends no more, and the slots that the kernel still reads for it.
+  struct Departed {
+    UniqueFd fd;
+    ZeroCopySends sends;
+    std::vector<LentSlot> lent;
+  };
+  using Departure = std::list<Departed>;
+
   /// Allocates no memory yet, and starts no thread.
   /// @param spin that of the copy thread (CopyThread::start).
   StagingPool(MemoryOps& memory, int device, Duration spin = Duration::zero()) : memory_(memory), device_(device), spin_(spin) {}
@@ -139,9 +148,10 @@ class StagingPool {
   bool is_contended() const TCPX_EXCLUDES(mutex_);
   /// Ends the client's wait.
   void forget(Client& client) TCPX_EXCLUDES(mutex_);
-  /// Takes over a socket that sends no more, and the slots that the kernel still reads for it, the earliest send first. When the pool
-  /// is destroyed before the kernel is done the descriptor is closed: the kernel keeps the pages, and nobody writes to them.
-  void depart(UniqueFd fd, ZeroCopySends sends, std::vector<LentSlot> lent) TCPX_EXCLUDES(mutex_);
+  /// Takes over a socket. When the pool is destroyed before the kernel is done the descriptor is closed: the kernel keeps the pages, and
+  /// nobody writes to them.
+  /// @param departure one empty element, made beforehand: there may be no memory now
+  void depart(Departure departure, UniqueFd fd, ZeroCopySends sends, std::vector<LentSlot> lent) noexcept TCPX_EXCLUDES(mutex_);
 
   uint32_t free_count() TCPX_EXCLUDES(mutex_);
 
@@ -153,13 +163,10 @@ class StagingPool {
     Client* holder = nullptr;
     bool is_lent = false;
   };
-  struct Departed {
-    UniqueFd fd;
-    ZeroCopySends sends;
-    std::vector<LentSlot> lent;
-  };
+  bool any_free() const TCPX_REQUIRES(mutex_) { return free_count_ > 0; }
   Slot take_free(Client* holder) TCPX_REQUIRES(mutex_);
   void give_back(uint32_t index) TCPX_EXCLUDES(mutex_);
+  void add_free(uint32_t index) TCPX_REQUIRES(mutex_) { free_[(first_free_ + free_count_++) % kSlots] = index; }
   /// Looks at one of the departed sockets, at another one each time: a call costs the same however many there are.
   void look_at_departed() TCPX_EXCLUDES(mutex_);
   void tell_first_in_line() TCPX_REQUIRES(mutex_);
@@ -173,10 +180,12 @@ class StagingPool {
   std::unique_ptr<CopyLane> lane_, prompt_lane_;
   std::array<Place, kSlots> places_;  // holders and loans guarded by mutex_
   std::unique_ptr<CopyThread> copier_;
-  std::deque<uint32_t> free_ TCPX_GUARDED_BY(mutex_);  // the longest free first
+  // The longest free first. A ring that needs no memory: slots are given back in destructors.
+  std::array<uint32_t, kSlots> free_ TCPX_GUARDED_BY(mutex_);
+  uint32_t first_free_ TCPX_GUARDED_BY(mutex_) = 0, free_count_ TCPX_GUARDED_BY(mutex_) = 0;
   std::deque<Client*> waiting_ TCPX_GUARDED_BY(mutex_);
   uint32_t lent_ TCPX_GUARDED_BY(mutex_) = 0;
-  std::deque<Departed> departed_ TCPX_GUARDED_BY(mutex_);
+  Departure departed_ TCPX_GUARDED_BY(mutex_);
 };
 
 }  // namespace tcpx::soft
