@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -17,7 +18,7 @@ constexpr uint64_t kWakeId = 0;
 
 }  // namespace
 
-void IoRegistration::kick() const {
+void IoRegistration::kick() const noexcept {
   if (thread_ != nullptr) thread_->kick(id_);
 }
 
@@ -59,11 +60,15 @@ Status IoThread::add(int fd, IoHandler& handler, IoRegistration& registration) {
     // The event may come at once, but the loop cannot look its handler up before the registration is complete.
     MutexLock lock(handlers_mutex_);
     id = next_id_++;
+    const auto entry = handlers_.emplace(id, Entry{.handler = &handler}).first;
     epoll_event event{};
     event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
     event.data.u64 = id;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error("watch socket", errno);
-    handlers_.emplace(id, Entry{.handler = &handler});
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      const int error = errno;
+      handlers_.erase(entry);
+      return system_error("watch socket", error);
+    }
     registration.thread_ = this;
     registration.fd_ = fd;
     registration.id_ = id;
@@ -84,11 +89,16 @@ void IoThread::remove(int fd, uint64_t id) {
   --waiting_removers_;
 }
 
-void IoThread::kick(uint64_t id) {
+// Without memory for its number all are called: a kick too many does no harm.
+void IoThread::kick(uint64_t id) noexcept {
   bool wake;
   {
     MutexLock lock(kicked_mutex_);
-    kicked_.push_back(id);
+    try {
+      kicked_.push_back(id);
+    } catch (const std::bad_alloc&) {
+      calls_all_ = true;
+    }
     any_kicked_.store(true, std::memory_order_release);
     wake = attending_ == 0 && !std::exchange(told_, true);
   }
@@ -105,6 +115,7 @@ void IoThread::take_kicked() {
   MutexLock lock(kicked_mutex_);
   any_kicked_.store(false, std::memory_order_relaxed);
   kicked_now_.swap(kicked_);
+  calls_all_now_ = std::exchange(calls_all_, false);
 }
 
 void IoThread::attend() {
@@ -117,13 +128,13 @@ void IoThread::leave() {
   bool wake;
   {
     MutexLock lock(kicked_mutex_);
-    const bool more = !kicked_.empty() || any_again_.load();
+    const bool more = !kicked_.empty() || calls_all_ || any_again_.load();
     wake = --attending_ == 0 && more && !std::exchange(told_, true);
   }
   if (wake) end_wait();
 }
 
-void IoThread::call(uint64_t id, Reason reason) {
+void IoThread::call(uint64_t id, Reason reason) noexcept {
   IoHandler* handler;
   {
     MutexLock lock(handlers_mutex_);
@@ -140,11 +151,25 @@ void IoThread::call(uint64_t id, Reason reason) {
   if (waiting_removers_ > 0) handler_ended_.notify_all();
   if (!again) return;
   const auto found = handlers_.find(id);  // it may have been removed, and others added
-  if (found == handlers_.end() || std::exchange(found->second.is_in_again, true)) return;
-  again_.push_back(id);
+  if (found == handlers_.end() || found->second.is_in_again) return;
+  try {
+    again_.push_back(id);
+    found->second.is_in_again = true;
+  } catch (const std::bad_alloc&) {
+    kick(id);
+  }
 }
 
-void IoThread::handle(std::span<const epoll_event> events) {
+void IoThread::call_all() noexcept {
+  for (uint64_t id = kWakeId;; call(id, Reason::kKick)) {
+    MutexLock lock(handlers_mutex_);
+    const auto next = handlers_.upper_bound(id);  // handlers come and go between the calls
+    if (next == handlers_.end()) return;
+    id = next->first;
+  }
+}
+
+void IoThread::handle(std::span<const epoll_event> events) noexcept {
   again_now_.swap(again_);
   take_kicked();
   loop_thread_.store(std::this_thread::get_id());
@@ -153,6 +178,7 @@ void IoThread::handle(std::span<const epoll_event> events) {
     if (event.data.u64 != kWakeId) call(event.data.u64, hung_up ? Reason::kHangUp : Reason::kEvent);
   }
   for (const uint64_t id : kicked_now_) call(id, Reason::kKick);
+  if (std::exchange(calls_all_now_, false)) call_all();
   // Last, and without those that have just returned kAgain: data that has arrived for others goes first, while it is in the
   // cache.
   for (const uint64_t id : again_now_) call(id, Reason::kAgain);

@@ -16,10 +16,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -58,7 +58,7 @@ class IoRegistration {
 
   /// Any thread that knows the handler has run, or that created the registration; also during and after removal. Cheap; takes
   /// no lock that a handler holds.
-  void kick() const;
+  void kick() const noexcept;
   /// The owner only. Waits for a handler call in progress on another thread: do not call it while holding a lock that the
   /// handler takes. Does not wait for other handlers.
   void remove();
@@ -94,13 +94,14 @@ class IoThread {
   IoThread(UniqueFd epoll, UniqueFd wake, Duration spin) : epoll_(std::move(epoll)), wake_(std::move(wake)), spin_(spin) {}
   void run();
   enum class Reason { kEvent, kHangUp, kKick, kAgain };
-  void call(uint64_t id, Reason reason) TCPX_REQUIRES(loop_mutex_) TCPX_EXCLUDES(handlers_mutex_);
-  void kick(uint64_t id) TCPX_EXCLUDES(kicked_mutex_);
+  void call(uint64_t id, Reason reason) noexcept TCPX_REQUIRES(loop_mutex_) TCPX_EXCLUDES(handlers_mutex_);
+  void kick(uint64_t id) noexcept TCPX_EXCLUDES(kicked_mutex_);
+  void call_all() noexcept TCPX_REQUIRES(loop_mutex_) TCPX_EXCLUDES(handlers_mutex_);
   void end_wait();
   void remove(int fd, uint64_t id) TCPX_EXCLUDES(handlers_mutex_);
   using Events = std::array<epoll_event, 64>;
   /// Calls the handlers of those events, and those that were kicked or wanted another turn.
-  void handle(std::span<const epoll_event> events) TCPX_REQUIRES(loop_mutex_);
+  void handle(std::span<const epoll_event> events) noexcept TCPX_REQUIRES(loop_mutex_);
   /// True when some were, or are being called.
   bool has_more() const { return any_kicked_.load() || any_again_.load(); }
   void take_kicked() TCPX_REQUIRES(loop_mutex_) TCPX_EXCLUDES(kicked_mutex_);
@@ -118,7 +119,7 @@ class IoThread {
     bool is_in_again = false;
   };
   Mutex handlers_mutex_;  // not held while a handler runs
-  std::unordered_map<uint64_t, Entry> handlers_ TCPX_GUARDED_BY(handlers_mutex_);
+  std::map<uint64_t, Entry> handlers_ TCPX_GUARDED_BY(handlers_mutex_);
   uint64_t next_id_ TCPX_GUARDED_BY(handlers_mutex_) = 1;
   const IoHandler* running_ TCPX_GUARDED_BY(handlers_mutex_) = nullptr;
   int waiting_removers_ TCPX_GUARDED_BY(handlers_mutex_) = 0;
@@ -127,10 +128,12 @@ class IoThread {
   Mutex loop_mutex_;                                          // held by who calls handlers
   std::vector<uint64_t> again_ TCPX_GUARDED_BY(loop_mutex_);  // handlers that returned kAgain, each once
   std::vector<uint64_t> kicked_now_ TCPX_GUARDED_BY(loop_mutex_), again_now_ TCPX_GUARDED_BY(loop_mutex_);  // reused
+  bool calls_all_now_ TCPX_GUARDED_BY(loop_mutex_) = false;
   std::atomic<bool> any_again_{false};
 
   Mutex kicked_mutex_;
   std::vector<uint64_t> kicked_ TCPX_GUARDED_BY(kicked_mutex_);
+  bool calls_all_ TCPX_GUARDED_BY(kicked_mutex_) = false;  // there was no memory for one of kicked_
   int attending_ TCPX_GUARDED_BY(kicked_mutex_) = 0;  // threads that make turns, and will look whether there is more
   bool told_ TCPX_GUARDED_BY(kicked_mutex_) = false;  // `wake_` was written since one attended
   std::atomic<int> borrowers_{0};

@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "tests/support/count_allocations.h"
 #include "tests/support/io_blocker.h"
 #include "tests/support/process_state.h"
 #include "tests/support/wait_until.h"
@@ -318,6 +319,29 @@ TEST_F(BorrowedIo, WhoSaysAgainIsSeenByWhoeverLooksNext) {
   EXPECT_TRUE(is_readable(*loop));
   turn(*loop);
   EXPECT_EQ(counter.runs, 2);
+}
+
+// What there is no memory to note is seen nevertheless.
+TEST_F(BorrowedIo, KicksAndTurnsNeedNoMemory) {
+  const auto loop = IoPool::borrow(pool_);
+  const UniqueFd fd = quiet_fd();
+  Counter counter;
+  counter.again_until = 1;
+  IoRegistration registration;
+  rest(*loop);
+  ASSERT_OK(pool_->at(0).add(fd.get(), counter, registration));
+  {
+    const NoMemory none;
+    turn(*loop);
+  }
+  EXPECT_EQ(counter.runs, 2) << "it has said again";
+  {
+    const NoMemory none;
+    while (!NoMemory::refused()) registration_.kick();
+    registration.kick();
+    turn(*loop);
+  }
+  EXPECT_EQ(counter.runs, 3);
 }
 
 TEST_F(BorrowedIo, TheLastOfSeveralGivesItBack) {
