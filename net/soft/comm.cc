@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "base/log.h"
 #include "base/socket_io.h"
@@ -16,6 +17,10 @@ std::atomic<int64_t> registrations{0};
 
 // Reads of a control socket before other sockets of the thread get their turn.
 constexpr int kControlReadsPerTurn = 8;
+
+std::string name_of_end(ObjectKind kind, const std::string& peer) {
+  return concat(kind == ObjectKind::kSendComm ? "send to " : "receive from ", peer);
+}
 
 }  // namespace
 
@@ -35,7 +40,10 @@ SoftComm::SoftComm(ObjectKind object_kind, MemoryOps& memory, int device, std::s
       device_(device),
       io_(std::move(io)),
       peer_(std::move(sockets.peer)),
-      nic_(std::move(sockets.nic)) {}
+      nic_(std::move(sockets.nic)),
+      no_memory_(stream_error(name_of_end(object_kind, peer_), ENOMEM)) {
+  if (no_memory_.code() == Code::kExhausted) throw std::bad_alloc();
+}
 
 Result<SoftRegion*> SoftComm::register_region(void* data, uint64_t bytes, MemoryType type) {
   constexpr const char* kOperation = "regMr";
@@ -109,15 +117,25 @@ Status SoftComm::check_oldest(const abi::TcpxRequest* request) const {
   return Status::ok();
 }
 
-void SoftComm::set_failure(const Status& why) {
+void SoftComm::set_failure(const Status& why) noexcept {
   if (failed()) return;
-  const char* direction = kind == ObjectKind::kSendComm ? "send to " : "receive from ";
-  // Consumers take result code 3 for "busy" or "misused" and try again. A broken stream is over, whichever end broke it: code 2.
-  const Code code = why.code() == Code::kProtocol ? Code::kPeerGone : why.code();
-  failure_ = Status(code, concat(direction, peer_), why.to_string(), why.domain(), why.native());
+  failure_ = no_memory_;
+  try {
+    // Consumers take result code 3 for "busy" or "misused" and try again. A broken stream is over, whichever end broke it, and so is one
+    // for which there is no memory: code 2.
+    const Code code = why.code() == Code::kProtocol    ? Code::kPeerGone
+                      : why.code() == Code::kExhausted ? Code::kSystem
+                                                       : why.code();
+    Status told(code, name_of_end(kind, peer_), why.to_string(), why.domain(), why.native());
+    if (told.code() == code) failure_ = std::move(told);
+  } catch (const std::bad_alloc&) {
+  }
   has_failed_.store(true);
   tell();
-  log(LogLevel::kDebug, "tcpx-soft: ", failure_.to_string());
+  try {
+    log(LogLevel::kDebug, "tcpx-soft: ", failure_.to_string());
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 Status SoftComm::report_failure() {
@@ -153,6 +171,11 @@ IoHandler::Next ControlSocket::on_ready() {
     return Next::kWait;
   }
   return Next::kAgain;
+}
+
+void ControlSocket::on_out_of_memory() noexcept {
+  closed_ = true;
+  owner_.fail_without_memory();
 }
 
 Status ControlSocket::Owner::on_control_bytes(std::span<const std::byte>) {

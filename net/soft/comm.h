@@ -107,6 +107,7 @@ class ControlSocket : public SocketHandler {
    public:
     virtual ~Owner() = default;
     virtual void on_control_closed(const Status& why) = 0;
+    virtual void fail_without_memory() noexcept = 0;
     /// There may be room to send again.
     virtual void on_control_ready() {}
     /// An error ends the connection.
@@ -115,6 +116,7 @@ class ControlSocket : public SocketHandler {
   ControlSocket(UniqueFd fd, Owner& owner) : SocketHandler(std::move(fd)), owner_(owner) {}
   ~ControlSocket() override { stop(); }
   Next on_ready() override;
+  void on_out_of_memory() noexcept override;
 
   /// @return how many bytes the kernel took. 0: none for now. Any thread, one at a time.
   Result<size_t> try_send(std::span<const std::byte> bytes) const;
@@ -150,6 +152,12 @@ class SoftComm : public Object, public ControlSocket::Owner {
 
   virtual Result<TestAnswer> test(const abi::TcpxRequest* request) = 0;
 
+  /// A socket's handler had no memory and does no more. Needs none.
+  void fail_without_memory() noexcept override TCPX_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    set_failure(no_memory_);
+  }
+
   /// True when `request` points at a slot of this comm's ring.
   bool owns(const abi::TcpxRequest* request) const {
     return request >= requests_.data() && request < requests_.data() + requests_.size();
@@ -177,7 +185,7 @@ class SoftComm : public Object, public ControlSocket::Owner {
   /// The same without the lock, possibly slightly stale.
   bool has_failed() const { return has_failed_.load(); }
   /// The first failure sticks; later ones are only consequences. A broken protocol becomes kPeerGone.
-  void set_failure(const Status& why) TCPX_REQUIRES(mutex_);
+  void set_failure(const Status& why) noexcept TCPX_REQUIRES(mutex_);
   /// Result of a call on a failed comm. Logs it the first time. After this no I/O thread touches the caller's memory.
   Status report_failure() TCPX_EXCLUDES(mutex_);
   virtual void stop_data_sockets() = 0;
@@ -205,6 +213,7 @@ class SoftComm : public Object, public ControlSocket::Owner {
 
   std::unique_ptr<const std::function<void()>> kept_told_;
   std::atomic<const std::function<void()>*> told_{nullptr};  // for the I/O threads
+  const Status no_memory_;                                   // a failure that is there when nothing can be allocated
   Status failure_ TCPX_GUARDED_BY(mutex_);
   std::atomic<bool> has_failed_{false};
   bool failure_logged_ TCPX_GUARDED_BY(mutex_) = false;

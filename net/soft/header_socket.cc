@@ -39,6 +39,12 @@ void HeaderSocket::on_hang_up() {
   comm_.socket_ended(Status(Code::kPeerGone, "control socket", "closed by the peer"));
 }
 
+// Headers that were handed out may still be in bytes_.
+void HeaderSocket::on_out_of_memory() noexcept {
+  failed_ = true;
+  ControlSocket::on_out_of_memory();
+}
+
 bool HeaderSocket::hand_out() {
   if (failed_) return false;
   size_t given = 0;

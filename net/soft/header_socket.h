@@ -24,6 +24,7 @@ class HeaderSocket final : public ControlSocket {
 
   Next on_ready() override;
   void on_hang_up() override;
+  void on_out_of_memory() noexcept override;
 
   /// Bytes that have arrived and will be read without anybody's help. Any thread.
   uint32_t unread() const;

@@ -144,8 +144,13 @@ void IoThread::call(uint64_t id, Reason reason) noexcept {
     handler = found->second.handler;
     running_ = handler;
   }
-  if (reason == Reason::kHangUp) handler->on_hang_up();
-  const bool again = handler->on_ready() == IoHandler::Next::kAgain;
+  bool again = false;
+  try {
+    if (reason == Reason::kHangUp) handler->on_hang_up();
+    again = handler->on_ready() == IoHandler::Next::kAgain;
+  } catch (const std::bad_alloc&) {
+    handler->on_out_of_memory();
+  }
   MutexLock lock(handlers_mutex_);
   running_ = nullptr;
   if (waiting_removers_ > 0) handler_ended_.notify_all();

@@ -42,6 +42,9 @@ class IoHandler {
   /// The other end has sent its last byte, or the connection is broken, or its error queue has news (base/zero_copy.h); there may
   /// still be bytes to read. Called before on_ready, under the same rules.
   virtual void on_hang_up() {}
+  /// One of the two above has thrown std::bad_alloc wherever it stood. Ends what this handler serves, without memory: what is half done
+  /// must not be continued by a later call. Called under the same rules.
+  virtual void on_out_of_memory() noexcept = 0;
 };
 
 class IoThread;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -181,12 +182,27 @@ IoHandler::Next SoftListener::on_ready() {
     stuck |= backlog == Backlog::kStuck;
   }
   if (!stuck) stuck_ = Status::ok();
-  for (auto it = strangers_.begin(); it != strangers_.end();) it = advance(*it) ? strangers_.erase(it) : std::next(it);
+  for (auto it = strangers_.begin(); it != strangers_.end();) {
+    bool is_finished = true;
+    try {
+      is_finished = advance(*it);
+    } catch (const std::bad_alloc&) {
+      // Its group may be half made, or lack this socket alone, which the connector may take for accepted.
+      if (it->said) std::erase_if(groups_, [&](const Group& known) { return known.connection == it->said->connection; });
+    }
+    it = is_finished ? strangers_.erase(it) : std::next(it);
+  }
   drop_overdue(Clock::steady().now());
-  arm_timer();
+  // Only while there is a stranger to time out, or one waiting in a backlog that no new event will announce.
+  arm_timer(!strangers_.empty() || !groups_.empty() || !stuck_.is_ok());
   // Not kAgain: this call may have come through the registration of a stranger that is gone by now.
   if (more) ticking_.kick();
   return Next::kWait;
+}
+
+// No event may come for those who wait in a backlog: they are looked at in the next tick.
+void SoftListener::on_out_of_memory() noexcept {
+  arm_timer(true);
 }
 
 SoftListener::Backlog SoftListener::take_strangers(const Port& port) {
@@ -208,15 +224,17 @@ SoftListener::Backlog SoftListener::take_strangers(const Port& port) {
       log_dropped(strangers_.front().peer, concat("more than ", kMaxStrangers, " unfinished connections"));
       strangers_.pop_front();
     }
-    Stranger& stranger = strangers_.emplace_back();
+    std::list<Stranger> taken_one(1);
+    Stranger& stranger = taken_one.front();
     stranger.peer = peer;
     stranger.give_up_at = Clock::steady().now() + kHelloTimeout;
     stranger.fd = std::move(fd);
     stranger.pool = port.is_led ? device_pool_.get() : nullptr;
     if (Status status = thread_.add(stranger.fd.get(), *this, stranger.registration); !status.is_ok()) {
       log_dropped(peer, status.to_string());
-      strangers_.pop_back();
+      continue;
     }
+    strangers_.splice(strangers_.end(), taken_one);
   }
   return Backlog::kMore;
 }
@@ -370,10 +388,9 @@ void SoftListener::drop_overdue(TimePoint now) {
   }
 }
 
-// Ticks only while there is a stranger to time out, or one waiting in a backlog that no new event will announce.
-void SoftListener::arm_timer() {
+void SoftListener::arm_timer(bool ticks) const noexcept {
   itimerspec spec{};
-  if (!strangers_.empty() || !groups_.empty() || !stuck_.is_ok()) {
+  if (ticks) {
     spec.it_value.tv_nsec = std::chrono::nanoseconds(kTick).count();
     spec.it_interval = spec.it_value;
   }

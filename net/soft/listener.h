@@ -86,6 +86,7 @@ class SoftListener final : public Object, private IoHandler {
                UniqueFd timer);
   static Status listen_at(std::vector<SocketAddress>& addresses, std::list<Port>& ports, Duration patience);
   Next on_ready() override;
+  void on_out_of_memory() noexcept override;
   enum class Backlog { kEmpty, kMore, kStuck };
   /// Takes some of the connections pending at `fd`. kStuck: they cannot be taken now.
   Backlog take_strangers(const Port& port) TCPX_REQUIRES(mutex_);
@@ -100,7 +101,7 @@ class SoftListener final : public Object, private IoHandler {
   Status answer(const Stranger& stranger, const HelloAnswer& answer, std::span<std::byte, kHelloAnswerBytes> record) const;
   Status remember(uint64_t connection) TCPX_REQUIRES(mutex_);
   void drop_overdue(TimePoint now) TCPX_REQUIRES(mutex_);
-  void arm_timer() TCPX_REQUIRES(mutex_);
+  void arm_timer(bool ticks) const noexcept;
 
   HandleInfo info_;
   const HelloProofs proofs_;

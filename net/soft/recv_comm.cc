@@ -348,6 +348,11 @@ void SoftRecvComm::fail(const Status& why) {
   fail_locked(why);
 }
 
+void SoftRecvComm::fail_without_memory() noexcept {
+  SoftComm::fail_without_memory();
+  pool_->forget(*this);
+}
+
 Result<TestAnswer> SoftRecvComm::test(const abi::TcpxRequest* request) {
   const uint64_t news = news_.load();
   if (request == unfinished_ && news == unfinished_as_of_ && !has_failed()) return TestAnswer{};

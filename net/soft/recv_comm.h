@@ -63,6 +63,7 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   void socket_ended(const Status& why) TCPX_EXCLUDES(mutex_);
   /// The stream can no longer be trusted.
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
+  void fail_without_memory() noexcept override TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { socket_ended(why); }
   void on_control_ready() override TCPX_EXCLUDES(mutex_);
   /// A data socket has taken a header out of a full queue.

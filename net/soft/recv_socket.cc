@@ -86,6 +86,12 @@ void RecvSocket::on_hang_up() {
   comm_.socket_ended(Status(Code::kPeerGone, "data socket", "closed by the peer"));
 }
 
+void RecvSocket::on_out_of_memory() noexcept {
+  stage_ = Stage::kEnded;
+  ended_.store(true);
+  comm_.fail_without_memory();
+}
+
 uint32_t RecvSocket::unread() const {
   int bytes = 0;
   // What an ended one has is never read: its bytes had nowhere to go.

@@ -69,6 +69,7 @@ class RecvSocket final : public SocketHandler {
 
   Next on_ready() override;
   void on_hang_up() override;
+  void on_out_of_memory() noexcept override;
 
   // For the control socket's handler, where headers come apart.
   /// False: the queue is full. SoftRecvComm::header_taken is called when that changes.

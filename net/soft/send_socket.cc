@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "base/log.h"
 #include "base/socket_io.h"
@@ -26,7 +27,10 @@ constexpr uint32_t kLeastWithoutCopy = 64 * 1024;
 
 void SendSocket::close() {
   stop();
-  collect_lent();
+  try {
+    collect_lent();
+  } catch (const std::bad_alloc&) {  // the pool goes on with those
+  }
   for (Piece& piece : pieces_) let_go_of_slot(piece);
   chunk_.staged.reset();
   staging_.forget(*this);
@@ -284,9 +288,18 @@ void SendSocket::retire(size_t written) {
 
 SendSocket::Step SendSocket::fail(const Status& why) {
   comm_.fail(why);
+  stand_still();
+  return Step::kFailed;
+}
+
+void SendSocket::stand_still() noexcept {
   staging_.forget(*this);  // a client that never takes its slot must not stay in line
   failed_ = true;
-  return Step::kFailed;
+}
+
+void SendSocket::on_out_of_memory() noexcept {
+  comm_.fail_without_memory();
+  stand_still();
 }
 
 IoHandler::Next SendSocket::give_way() {

@@ -54,6 +54,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
 
   Next on_ready() override;
   void on_hang_up() override;
+  void on_out_of_memory() noexcept override;
 
   /// Sends from device memory, and those of them that the kernel has copied after all. After close().
   uint64_t device_sends() const { return device_ ? device_->sends() : 0; }
@@ -109,6 +110,8 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   /// Stops asking for zero copy where it is in vain.
   void judge_zero_copy();
   Step fail(const Status& why);
+  /// The comm has failed: nothing more is written.
+  void stand_still() noexcept;
   /// Called when the socket is full, or broken, and others may need the slots more. kAgain: a copy must end first.
   Next give_way();
   bool holds_slots() const;

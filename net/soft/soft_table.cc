@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <exception>
+#include <new>
 
 #include "base/log.h"
 #include "base/socket_io.h"
@@ -49,6 +50,8 @@ template <class Call>
 int guarded(const char* operation, Call call) noexcept {
   try {
     return call();
+  } catch (const std::bad_alloc&) {
+    return abi::kNcclSystemError;  // without memory to tell more
   } catch (const std::exception& error) {
     log(LogLevel::kError, "tcpx-soft: ", Status(Code::kInternal, operation, error.what()).to_string());
   } catch (...) {

@@ -19,7 +19,7 @@ namespace {
 
 using namespace soft;
 
-struct Counter final : IoHandler {
+struct Counter final : FrugalHandler {
   Next on_ready() override {
     const int run = ++runs;
     return run <= again_until ? Next::kAgain : Next::kWait;
@@ -92,7 +92,7 @@ TEST_P(IoThreadTest, AHandlerRunsOnceWhenAddedAndUntilItWaits) {
 }
 
 TEST_P(IoThreadTest, EveryKickIsSeen) {
-  struct Ponger final : IoHandler {
+  struct Ponger final : FrugalHandler {
     Next on_ready() override {
       answered.store(asked.load());
       return Next::kWait;
@@ -140,7 +140,7 @@ TEST_P(IoThreadTest, RemovingWaitsForItsOwnHandlerAndForNoOther) {
 }
 
 TEST_P(IoThreadTest, AHandlerMayRemoveItselfAndOthersOfItsThread) {
-  struct Remover final : IoHandler {
+  struct Remover final : FrugalHandler {
     Next on_ready() override {
       other->remove();
       own->remove();
@@ -162,7 +162,7 @@ TEST_P(IoThreadTest, AHandlerMayRemoveItselfAndOthersOfItsThread) {
 }
 
 /// Always has more to do, until stopped.
-struct Busy final : IoHandler {
+struct Busy final : FrugalHandler {
   Next on_ready() override {
     ++runs;
     return stop ? Next::kWait : Next::kAgain;
@@ -190,7 +190,7 @@ TEST_P(IoThreadTest, WhoSaysAgainIsCalledAgainAndOthersInBetween) {
 }
 
 TEST_P(IoThreadTest, SayingAgainManyTimesIsOneCallPerRound) {
-  struct Pace final : IoHandler {  // on the thread of `busy`, so what it reads there is exact
+  struct Pace final : FrugalHandler {  // on the thread of `busy`, so what it reads there is exact
     Next on_ready() override {
       ++runs;
       if (runs == 10) before = busy->runs;
@@ -230,7 +230,7 @@ TEST_P(IoThreadTest, WithoutWorkItSleeps) {
 }
 
 /// Which thread called it last.
-struct Witness final : IoHandler {
+struct Witness final : FrugalHandler {
   Next on_ready() override {
     called_on = std::this_thread::get_id();
     ++runs;

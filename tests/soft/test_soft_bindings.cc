@@ -73,7 +73,7 @@ TEST(SoftBindings, InterfacesAndCoresMustExist) {
 }
 
 TEST(SoftBindings, ThreadsRunWhereTheyAreBound) {
-  struct Reporter final : IoHandler {
+  struct Reporter final : FrugalHandler {
     Next on_ready() override {
       cpu_set_t set;
       EXPECT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);

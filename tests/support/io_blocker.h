@@ -18,8 +18,13 @@ inline UniqueFd quiet_fd() {
   return UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
 }
 
+/// A handler that asks for no memory.
+struct FrugalHandler : soft::IoHandler {
+  void on_out_of_memory() noexcept override {}
+};
+
 /// Holds its thread up until it is released.
-struct Blocker final : soft::IoHandler {
+struct Blocker final : FrugalHandler {
   Blocker() = default;
   /// Holds up that thread of `pool`, from now on.
   explicit Blocker(soft::IoPool& pool, size_t thread = 0) {
