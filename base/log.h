@@ -4,6 +4,7 @@
 // comes from UCCL_TCPX_LOG_LEVEL; UCCL_TCPX_DEBUG=1 raises it to debug.
 #pragma once
 
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -29,9 +30,13 @@ void set_log_level(LogLevel level);
 using LogSink = void (*)(LogLevel level, std::string_view text, void* user);
 void set_log_sink(LogSink sink, void* user);
 
+/// Without memory for the line it is left out: what it tells of has happened all the same.
 template <class... Parts>
-void log(LogLevel level, const Parts&... parts) {
-  if (log_enabled(level)) log_write(level, concat(parts...));
+void log(LogLevel level, const Parts&... parts) noexcept {
+  try {
+    if (log_enabled(level)) log_write(level, concat(parts...));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace tcpx
