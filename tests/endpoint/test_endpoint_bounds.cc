@@ -385,7 +385,7 @@ TEST(EndpointBounds, B2_WantOfMemoryEndsTheConnectionAlone) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return answered;
-  })) << "the other connection has ended as well";
+  })) << "the other connection has ended as well: " << good->flight_record();
   ASSERT_FALSE(child.has_ended());
   child.write_line("end");
   EXPECT_EQ(child.wait(), 0);
