@@ -13,6 +13,8 @@ namespace {
 
 // Chunks up to this size may be taken by a socket that still has others to write, so that one system call sends several.
 constexpr uint32_t kSmallChunkBytes = 16 * 1024;
+// With no more under way than this, the next message is copied at once though all sockets are busy.
+constexpr uint64_t kStagedBytes = uint64_t{StagingPool::kStagedSlots} * StagingPool::kSlotBytes;
 
 }  // namespace
 
@@ -66,10 +68,10 @@ void SoftSendComm::stop_data_sockets() {
 }
 
 void SoftSendComm::drop_staged() {
-  std::array<std::shared_ptr<StagingPool::SharedSlot>, kRequests> unclaimed;
+  std::array<StagingPool::Staged, kRequests> unclaimed;
   {
     MutexLock lock(mutex_);
-    for (size_t i = 0; i < kRequests; ++i) unclaimed[i] = std::move(messages_[i].staged);
+    for (size_t i = 0; i < kRequests; ++i) unclaimed[i].swap(messages_[i].staged);
   }
   // Their copies are waited for here, without the lock.
 }
@@ -102,14 +104,15 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
     MutexLock lock(mutex_);
     if (!failed()) {
       TCPX_RETURN_IF_ERROR(check_send(data, bytes, region));
-      // With no idle socket the message has to wait anyway.
       by_device = goes_by_device(*region);
-      copy_now = !region->host_readable && (region->source == nullptr || !by_device) && bytes > 0 && idle_ != 0;
+      // In a stream the sockets copy ahead themselves.
+      const bool is_nearly_alone = idle_ != 0 || unfinished_bytes() + bytes <= kStagedBytes;
+      copy_now = !region->host_readable && (region->source == nullptr || !by_device) && bytes > 0 && is_nearly_alone;
     }
   }
-  std::shared_ptr<StagingPool::SharedSlot> staged;
+  StagingPool::Staged staged;
   if (copy_now) {
-    auto started = stage(data, bytes);
+    auto started = stage(static_cast<const std::byte*>(data), bytes);
     if (started.is_ok()) {
       staged = std::move(*started);
     } else {
@@ -146,15 +149,22 @@ Status SoftSendComm::check_send(const void* data, uint32_t bytes, const SoftRegi
                 concat(kRequests, " requests are outstanding: test the oldest", name_in_detail(Hint::kTooManyRequests)));
 }
 
-Result<std::shared_ptr<StagingPool::SharedSlot>> SoftSendComm::stage(const void* data, uint32_t bytes) {
+Result<StagingPool::Staged> SoftSendComm::stage(const std::byte* data, uint32_t bytes) {
   // A copy needs the comm's GPU to be current, which the contract requires of the thread that connects or registers, not of the
   // one that sends. Making it current here could cost that thread a context on a GPU it has not used yet.
-  StagingPool::Slot slot = staging_->is_current_here() ? staging_->try_take() : StagingPool::Slot();
-  if (!slot) return std::shared_ptr<StagingPool::SharedSlot>();
-  const uint32_t most = std::min(bytes, StagingPool::kSlotBytes);
-  TCPX_RETURN_IF_ERROR(slot.copy_now(static_cast<const std::byte*>(data), most));
-  slot.move_to(*this);
-  return std::make_shared<StagingPool::SharedSlot>(std::move(slot), most);
+  StagingPool::Staged staged;
+  if (!staging_->is_current_here()) return staged;
+  for (auto& place : staged) {
+    StagingPool::Slot slot = bytes > 0 ? staging_->try_take() : StagingPool::Slot();
+    if (!slot) break;
+    const uint32_t part = std::min(bytes, StagingPool::kSlotBytes);
+    TCPX_RETURN_IF_ERROR(slot.copy_now(data, part));
+    slot.move_to(*this);
+    place = std::make_shared<StagingPool::SharedSlot>(std::move(slot), part);
+    data += part;
+    bytes -= part;
+  }
+  return staged;
 }
 
 uint64_t SoftSendComm::unfinished_bytes() const {
@@ -269,7 +279,7 @@ bool SoftSendComm::claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk)
   Message& next = message(claimed_);
   const uint32_t bytes = std::min(next.cut, next.size - next.next_offset);
   const BoundSource* const source = next.by_device ? next.region->source.get() : nullptr;
-  const bool is_staged = next.staged != nullptr && next.next_offset < next.staged->bytes();
+  const bool is_staged = StagingPool::slot_of(next.staged, next.next_offset) != nullptr;
   const bool is_copied = !next.region->host_readable && source == nullptr && !is_staged;
   const bool left_for_others = !is_copied || unclaimed_ <= static_cast<uint32_t>(std::popcount(coming_));
   if (ahead && bytes > kSmallChunkBytes && left_for_others) return false;
@@ -291,9 +301,9 @@ bool SoftSendComm::claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk)
   chunk.host_readable = next.region->host_readable;
   chunk.source = source;
   chunk.list = next.region->list.get();
-  chunk.staged = is_staged ? next.staged : nullptr;
+  chunk.staged = next.staged;
   next.next_offset += bytes;
-  if (next.staged != nullptr && next.next_offset >= next.staged->bytes()) next.staged.reset();
+  if (StagingPool::slot_of(next.staged, next.next_offset) == nullptr) next.staged = {};
   if (next.next_offset == next.size) ++claimed_;
   return true;
 }

@@ -37,8 +37,7 @@ struct OutgoingChunk {
   bool host_readable = true;
   const BoundSource* source = nullptr;  ///< SoftRegion::source, where the socket sends from it
   const RangeList* list = nullptr;      ///< SoftRegion::list
-  /// Holds, or will hold, the first bytes of the message. Null if none of them are the chunk's.
-  std::shared_ptr<StagingPool::SharedSlot> staged;
+  StagingPool::Staged staged;           ///< of its message
 };
 
 class SendSocket;
@@ -76,7 +75,7 @@ class SoftSendComm final : public SoftComm, private StagingPool::Client {
     uint32_t cut = 0;
     uint32_t next_offset = 0;  // of the next chunk to be claimed
     bool by_device = false;    // by device sockets
-    std::shared_ptr<StagingPool::SharedSlot> staged;  // the first bytes; null: none, or no chunk of them is left
+    StagingPool::Staged staged;
   };
 
   SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
@@ -90,9 +89,9 @@ class SoftSendComm final : public SoftComm, private StagingPool::Client {
   bool goes_by_device(const SoftRegion& region) TCPX_REQUIRES(mutex_);
   /// Without kicking the sockets of the next message.
   bool claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_REQUIRES(mutex_);
-  /// Starts copying the first bytes of a message, as many as a slot holds, on the caller's thread: all in one copy, which its sockets
-  /// share. Null when the sockets are to copy.
-  Result<std::shared_ptr<StagingPool::SharedSlot>> stage(const void* data, uint32_t bytes);
+  /// Starts copying the first bytes of a message on the caller's thread, in few copies, which its sockets share. What has no slot then
+  /// the sockets copy.
+  Result<StagingPool::Staged> stage(const std::byte* data, uint32_t bytes);
   /// The sockets may hold shares of a slot that others wait for.
   void staging_changed() override;
   /// Bytes of messages not yet fully handed to the kernel. May be slightly too high: sockets go on writing.

@@ -32,7 +32,7 @@ void SendSocket::close() {
   } catch (const std::bad_alloc&) {  // the pool goes on with those
   }
   for (Piece& piece : pieces_) let_go_of_slot(piece);
-  chunk_.staged.reset();
+  chunk_.staged = {};
   staging_.forget(*this);
   // The kernel would send what is in the memory by then.
   if (device_ && !device_->are_over(device_->sends())) reset_connection(take_fd());
@@ -98,10 +98,10 @@ void SendSocket::append_piece() {
   next.state = State::kReady;
   if (!chunk_.host_readable && next.bound == nullptr && next.bytes > 0) {
     const uint32_t at = chunk_.header.offset + cut_;
-    if (chunk_.staged != nullptr && at < chunk_.staged->bytes()) {
-      next.slot = chunk_.staged;
-      next.slot_at = at;
-      next.bytes = std::min(next.bytes, chunk_.staged->bytes() - at);
+    if (const auto& slot = StagingPool::slot_of(chunk_.staged, at); slot != nullptr) {
+      next.slot = slot;
+      next.slot_at = at % StagingPool::kSlotBytes;
+      next.bytes = std::min(next.bytes, slot->bytes() - next.slot_at);
       next.state = State::kCopying;
       piece_bytes_ = kFirstPieceBytes;
     } else {
@@ -115,7 +115,7 @@ void SendSocket::append_piece() {
   cut_ += next.bytes;
   next.ends_chunk = cut_ == chunk_.header.bytes;
   cutting_ = !next.ends_chunk;
-  if (!cutting_) chunk_.staged.reset();
+  if (!cutting_) chunk_.staged = {};
   queued_bytes_ += next.size();
   ++count_;
 }
@@ -325,7 +325,7 @@ void SendSocket::give_slots_back() {
     let_go_of_slot(piece);
     piece.state = State::kUncopied;
   }
-  chunk_.staged.reset();
+  chunk_.staged = {};
 }
 
 bool SendSocket::has_room() const {

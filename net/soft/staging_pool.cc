@@ -32,10 +32,18 @@ Result<bool> StagingPool::Slot::is_copied() const {
 
 Result<bool> StagingPool::SharedSlot::is_copied() {
   if (copied_.load(std::memory_order_acquire)) return true;
-  MutexLock lock(mutex_);
+  if (!mutex_.try_lock()) return false;  // another one asks
   const Result<bool> copied = slot_.is_copied();
+  mutex_.unlock();
   if (copied.is_ok() && *copied) copied_.store(true, std::memory_order_release);
   return copied;
+}
+
+const std::shared_ptr<StagingPool::SharedSlot>& StagingPool::slot_of(const Staged& staged, uint32_t offset) {
+  static const std::shared_ptr<SharedSlot> kNone;
+  const size_t number = offset / kSlotBytes;
+  const bool is_there = number < staged.size() && staged[number] != nullptr && offset % kSlotBytes < staged[number]->bytes();
+  return is_there ? staged[number] : kNone;
 }
 
 void StagingPool::Slot::reset() {

@@ -117,6 +117,12 @@ class StagingPool {
     Slot slot_;
   };
 
+  /// The first bytes of a message, in slots that are full but the last.
+  static constexpr uint32_t kStagedSlots = 2;
+  using Staged = std::array<std::shared_ptr<SharedSlot>, kStagedSlots>;
+  /// The slot of byte number `offset`, or null.
+  static const std::shared_ptr<SharedSlot>& slot_of(const Staged& staged, uint32_t offset);
+
   /// A lent slot, whose memory the kernel reads until this send of its socket is over.
   struct LentSlot {
     std::shared_ptr<SharedSlot> slot;

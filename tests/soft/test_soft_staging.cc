@@ -65,20 +65,24 @@ TEST_F(SoftStaging, EverySocketTakesItsShareOfALoneMessage) {
   for (size_t thread = 0; thread < kSockets; ++thread) blockers.emplace_back(*io_, thread);
   memory_.hold_copies();
   auto sender = make(kMiB, kBytes, 1, 0, kSockets);
+  memory_.pretend_current(1);  // so that the sockets copy
   sender->post(0, kBytes);
   for (Blocker& blocker : blockers) blocker.release();
   EXPECT_TRUE(some_copy_held(kSockets)) << "until then no socket is done with its first chunk, and takes another one only ahead";
   memory_.release_copies();
   sender->expect_arrived_and_done();
   for (const Reader& reader : sender->readers) EXPECT_EQ(reader.chunks, 1u);
+  memory_.pretend_current(0);
 }
 
 TEST_F(SoftStaging, ASocketOfAStreamCopiesAhead) {
   constexpr uint32_t kChunk = Chunking::kLeastChunkBytes;
   memory_.hold_copies();
+  memory_.pretend_current(1);
   auto sender = make(kChunk, kMiB, 1, 0, 1);
   for (int message = 0; message < 3; ++message) sender->post(0, kChunk);
   EXPECT_TRUE(some_copy_held(3)) << "nobody else takes them";
+  memory_.pretend_current(0);
   memory_.release_copies();
   sender->expect_arrived_and_done();
 }
@@ -157,19 +161,22 @@ TEST_F(SoftStaging, AMessageOnAnIdleCommIsCopiedFromIsendOn) {
   memory_.pretend_current(0);
 }
 
-// A lone message is copied by one copy, however many sockets send it.
-TEST_F(SoftStaging, SocketsShareTheSlotOfALoneMessage) {
-  constexpr size_t kSockets = 4, kBytes = kSockets * size_t{Chunking::kLeastChunkBytes};
-  static_assert(kBytes <= StagingPool::kSlotBytes);
+// A lone message is copied by one copy for each slot, however many sockets send it and wherever they cut it.
+TEST_F(SoftStaging, SocketsShareTheSlotsOfALoneMessage) {
+  constexpr size_t kSockets = 7, kBytes = kSockets * 19 * kPageBytes;
+  static_assert(kBytes > StagingPool::kSlotBytes && kBytes < StagingPool::kStagedSlots * StagingPool::kSlotBytes);
   io_ = *IoPool::create(kSockets);
   auto sender = make(kMiB, kBytes, 1, 0, kSockets);
   ASSERT_TRUE(copies_itself(*sender));
   memory_.hold_copies();
   sender->post(0, kBytes);
-  ASSERT_TRUE(some_copy_held());
-  EXPECT_FALSE(wait_until([&] { return memory_.held_copies() > 1; }, kAWhile));
+  ASSERT_TRUE(some_copy_held(2));
+  EXPECT_FALSE(wait_until([&] { return memory_.held_copies() > 2; }, kAWhile));
+  memory_.end_copy(1);
+  EXPECT_FALSE(wait_until([&] { return sender->read(); }, kAWhile)) << "the first one is not there yet";
   memory_.release_copies();
   sender->expect_arrived_and_done();
+  for (const Reader& reader : sender->readers) EXPECT_GE(reader.chunks, 1u);
   EXPECT_TRUE(all_slots_come_back());
 }
 
