@@ -17,6 +17,11 @@ constexpr int kSubmissionsPerTurn = 256;
 constexpr std::chrono::milliseconds kLookWhenIdle{250};
 // How long an idle thread polls before it sleeps: longer than a round trip, so that answers find it awake.
 constexpr Duration kSpin = std::chrono::microseconds(200);
+// The same where cores are few. There it yields in between; somebody who had the core for kAwhile may be who it waits for, and as it
+// sleeps then, it is woken on a core that is free. Who has it for kSlice computes.
+constexpr Duration kSpinOfFew = std::chrono::microseconds(100);
+constexpr Duration kAwhile = std::chrono::microseconds(10);
+constexpr Duration kSlice = std::chrono::milliseconds(1);
 // An application that has looked so often, with no longer pauses, takes the turns of the progress thread. That one looks after it so
 // often, and takes over again when the application has stopped.
 constexpr uint32_t kLooks = 16;
@@ -24,6 +29,21 @@ constexpr Duration kLookPause = std::chrono::microseconds(50);
 constexpr Duration kNap = std::chrono::microseconds(500);
 // Turns of a caller in a row: what a turn finds to do often leaves something to the next one.
 constexpr int kTurnsOfALook = 4;
+
+thread_local uint64_t slices_given = 0;
+
+uint64_t count_slices_given() {
+  return slices_given;
+}
+
+/// @param now when it is called
+/// @return false: somebody had the core for a while
+bool yield_core(TimePoint now) {
+  std::this_thread::yield();
+  const Duration away = Clock::steady().now() - now;
+  slices_given += static_cast<uint64_t>(away >= kSlice);
+  return away < kAwhile;
+}
 
 // The engine in whose turn this thread moves bytes of the plugin.
 thread_local const ProgressEngine* moving = nullptr;
@@ -63,7 +83,7 @@ void ProgressEngine::stop() {
 void ProgressEngine::run() {
   if (const auto path = memory_.pci_path(config_.gpu_idx)) run_near(read_numa_node(*path));
   if (memory_.has_gpu()) (void)memory_.set_current_device(config_.gpu_idx);
-  SpinTime spin(spins() ? kSpin : Duration::zero());
+  SpinTime spin = spins() ? SpinTime(kSpin) : SpinTime(kSpinOfFew, count_slices_given);
   Backoff backoff(cores_);
   TimePoint busy_until = Clock::steady().now();
   bool napped = false;
@@ -96,7 +116,7 @@ void ProgressEngine::run() {
         case Backoff::Step::kSleep:
           sleep(backoff.pause(much), changes);
       }
-    } else if (now >= busy_until && is_looked_for(now)) {
+    } else if ((now >= busy_until || !spins()) && is_looked_for(now)) {
       nap(changes);
       napped = true;
     } else if (now >= busy_until) {
@@ -105,6 +125,8 @@ void ProgressEngine::run() {
       sleep(longest, changes);
       const TimePoint woken = Clock::steady().now();
       busy_until = woken + spin.after(woken, woken);
+    } else if (!spins() && !yield_core(now)) {
+      busy_until = now;
     }
   }
   leave();
