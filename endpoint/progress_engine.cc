@@ -175,6 +175,8 @@ bool ProgressEngine::begin_here(ConnId conn) {
   leave();
   const bool polls = told_ || links_.needs_polling();
   mutex_.unlock();
+  // Long submissions are no pause between looks.
+  looked_at_.store(Clock::steady().now().time_since_epoch(), std::memory_order_relaxed);
   return !polls;
 }
 
