@@ -16,30 +16,13 @@
 
 namespace tcpx {
 
-/// Tells the core that this thread looks for a change in a loop: a hundred cycles.
-inline void pause_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");
-#endif
-}
-
 class TCPX_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
-  /// Tries for a little before it sleeps: most are held for less time than waking up takes.
-  void lock() TCPX_THREAD_ANNOTATION(acquire_capability()) {
-    for (int i = 0; i < kTries; ++i) {
-      if (mutex_.try_lock()) return;
-      pause_core();
-    }
-    mutex_.lock();
-  }
+  void lock() TCPX_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
   bool try_lock() TCPX_THREAD_ANNOTATION(try_acquire_capability(true)) { return mutex_.try_lock(); }
   void unlock() TCPX_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
 
  private:
-  static constexpr int kTries = 64;
   std::mutex mutex_;
 };
 
