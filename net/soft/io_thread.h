@@ -157,11 +157,14 @@ class IoPool {
   size_t size() const { return threads_.size(); }
   /// For handlers that are seldom busy and must not take a turn from busy ones.
   IoThread& any() { return *threads_.front(); }
+  /// Bytes of messages that these threads have to send, whatever the connection. Any thread.
+  std::atomic<uint64_t>& bytes_to_send() { return bytes_to_send_; }
   /// The loop of its only thread; null: there are several.
   static std::unique_ptr<IoLoop> borrow(std::shared_ptr<IoPool> pool);
 
  private:
   std::vector<std::unique_ptr<IoThread>> threads_;
+  std::atomic<uint64_t> bytes_to_send_{0};
 };
 
 }  // namespace tcpx::soft

@@ -13,7 +13,7 @@ namespace {
 
 // Chunks up to this size may be taken by a socket that still has others to write, so that one system call sends several.
 constexpr uint32_t kSmallChunkBytes = 16 * 1024;
-// With no more under way than this, the next message is copied at once though all sockets are busy.
+// Most bytes to send at which the next message is copied by who sends it.
 constexpr uint64_t kStagedBytes = uint64_t{StagingPool::kStagedSlots} * StagingPool::kSlotBytes;
 
 }  // namespace
@@ -55,6 +55,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
 
 SoftSendComm::~SoftSendComm() {
   end();
+  io_->bytes_to_send().fetch_sub(unsent_bytes_.load(), std::memory_order_relaxed);
   uint64_t sends = 0, copied = 0;
   for (const auto& socket : sockets_) sends += socket->device_sends(), copied += socket->device_sends_copied();
   if (sends > 0)
@@ -106,7 +107,7 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
       TCPX_RETURN_IF_ERROR(check_send(data, bytes, region));
       by_device = goes_by_device(*region);
       // In a stream the sockets copy ahead themselves.
-      const bool is_nearly_alone = idle_ != 0 || unfinished_bytes() + bytes <= kStagedBytes;
+      const bool is_nearly_alone = io_->bytes_to_send().load(std::memory_order_relaxed) + bytes <= kStagedBytes;
       copy_now = !region->host_readable && (region->source == nullptr || !by_device) && bytes > 0 && is_nearly_alone;
     }
   }
@@ -128,7 +129,7 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
                       .region = region,
                       .size = bytes,
                       .tag = tag,
-                      .cut = chunking_.cut_for(bytes, unfinished_bytes() + bytes),
+                      .cut = chunking_.cut_for(bytes, io_->bytes_to_send().load(std::memory_order_relaxed) + bytes),
                       .next_offset = 0,
                       .by_device = by_device,
                       .staged = std::move(staged)});
@@ -167,15 +168,6 @@ Result<StagingPool::Staged> SoftSendComm::stage(const std::byte* data, uint32_t 
   return staged;
 }
 
-uint64_t SoftSendComm::unfinished_bytes() const {
-  uint64_t bytes = 0;
-  for (uint64_t sequence = reported_; sequence < posted_; ++sequence) {
-    const size_t slot = sequence % kRequests;
-    if (unsent_chunks_[slot].load(std::memory_order_relaxed) != 0) bytes += messages_[slot].size;
-  }
-  return bytes;
-}
-
 abi::TcpxRequest* SoftSendComm::post(Message content) {
   const uint64_t slot = posted_ % kRequests;
   abi::TcpxRequest& request = requests_[slot];
@@ -187,6 +179,9 @@ abi::TcpxRequest* SoftSendComm::post(Message content) {
   request.size = static_cast<int32_t>(content.size);
   const uint32_t chunks = count_chunks(content.size, content.cut);
   unsent_chunks_[slot].store(chunks, std::memory_order_relaxed);
+  sizes_[slot].store(content.size, std::memory_order_relaxed);
+  unsent_bytes_.fetch_add(content.size, std::memory_order_relaxed);
+  io_->bytes_to_send().fetch_add(content.size, std::memory_order_relaxed);
   unclaimed_ += chunks;
   messages_[slot] = std::move(content);
   ++posted_;
@@ -309,7 +304,12 @@ bool SoftSendComm::claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk)
 }
 
 void SoftSendComm::chunk_sent(uint64_t sequence) {
-  if (unsent_chunks_[sequence % kRequests].fetch_sub(1, std::memory_order_release) == 1) tell();
+  const size_t slot = sequence % kRequests;
+  const uint32_t size = sizes_[slot].load(std::memory_order_relaxed);  // the slot is this message's until its last chunk is sent
+  if (unsent_chunks_[slot].fetch_sub(1, std::memory_order_release) > 1) return;
+  unsent_bytes_.fetch_sub(size, std::memory_order_relaxed);
+  io_->bytes_to_send().fetch_sub(size, std::memory_order_relaxed);
+  tell();
 }
 
 void SoftSendComm::fail(const Status& why) {

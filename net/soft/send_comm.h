@@ -94,8 +94,6 @@ class SoftSendComm final : public SoftComm, private StagingPool::Client {
   Result<StagingPool::Staged> stage(const std::byte* data, uint32_t bytes);
   /// The sockets may hold shares of a slot that others wait for.
   void staging_changed() override;
-  /// Bytes of messages not yet fully handed to the kernel. May be slightly too high: sockets go on writing.
-  uint64_t unfinished_bytes() const TCPX_REQUIRES(mutex_);
   abi::TcpxRequest* post(Message message) TCPX_REQUIRES(mutex_);
   /// Whether the next chunk is for data socket number `socket`. Call while there is one.
   bool may_claim(size_t socket) TCPX_REQUIRES(mutex_) {
@@ -131,6 +129,8 @@ class SoftSendComm final : public SoftComm, private StagingPool::Client {
   // Chunks of each message not yet handed to the kernel. Decremented without the lock: released by the socket that wrote the
   // chunk, acquired by test.
   std::array<std::atomic<uint32_t>, kRequests> unsent_chunks_{};
+  std::array<std::atomic<uint32_t>, kRequests> sizes_{};  // for who sends the last of them
+  std::atomic<uint64_t> unsent_bytes_{0};                 // this comm's part of IoPool::bytes_to_send
   // Used by the calling thread: the oldest request if it was unfinished at the last test. A caller that tests in a loop then
   // takes no lock that a socket needs.
   const abi::TcpxRequest* unfinished_ = nullptr;

@@ -181,7 +181,7 @@ struct Chunking {
 
   /// The cut of a message of `total` bytes, which is the length of all its chunks but the last: a multiple of kPageBytes, from
   /// min(kLeastChunkBytes, most_bytes) to most_bytes.
-  /// @param under_way bytes of the comm's unfinished messages, this one included.
+  /// @param under_way bytes that the threads which write have to send, this message's included
   uint32_t cut_for(uint32_t total, uint64_t under_way) const {
     const uint64_t a_page_each = uint64_t{sockets} * kPageBytes;
     const uint64_t pages = std::max((total + a_page_each - 1) / a_page_each, under_way / (2 * a_page_each));

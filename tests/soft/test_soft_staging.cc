@@ -196,6 +196,24 @@ TEST_F(SoftStaging, AStalledMessageGivesItsSharedSlotBack) {
   stalled->expect_arrived_and_done();
 }
 
+// The threads that write are shared, so a message is alone only if no other connection has much to send.
+TEST_F(SoftStaging, AMessageBesideThoseOfOthersIsCutForFewer) {
+  const auto chunks_of_one = [this] {
+    auto sender = make(kMiB, kMiB, 2);
+    sender->post_from_host(0, kMiB);
+    sender->expect_arrived_and_done();
+    size_t chunks = 0;
+    for (const Reader& reader : sender->readers) chunks += reader.chunks;
+    return chunks;
+  };
+  auto stalled = make(kMiB, 8 * kMiB, 1, 4096);
+  EXPECT_EQ(chunks_of_one(), 2u) << "one for each thread";
+  stalled->post_from_host(0, 8 * kMiB);
+  EXPECT_EQ(chunks_of_one(), 1u);
+  stalled.reset();
+  EXPECT_EQ(chunks_of_one(), 2u) << "what is never sent counts no more";
+}
+
 TEST_F(SoftStaging, ACopyThatCannotStartFailsTheComm) {
   auto sender = make(kPageBytes, kMiB);
   memory_.break_copies();
