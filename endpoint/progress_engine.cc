@@ -17,8 +17,8 @@ constexpr int kSubmissionsPerTurn = 256;
 constexpr std::chrono::milliseconds kLookWhenIdle{250};
 // How long an idle thread polls before it sleeps: longer than a round trip, so that answers find it awake.
 constexpr Duration kSpin = std::chrono::microseconds(200);
-// The same where cores are few. There it yields in between; somebody who had the core for kAwhile may be who it waits for, and as it
-// sleeps then, it is woken on a core that is free. Who has it for kSlice computes.
+// How long it polls where cores are few, yielding in between. Another thread that gets the core for kAwhile may be the one that it waits
+// for: it sleeps then, and is woken on a core that is free. A thread that keeps the core for kSlice computes.
 constexpr Duration kSpinOfFew = std::chrono::microseconds(100);
 constexpr Duration kAwhile = std::chrono::microseconds(10);
 constexpr Duration kSlice = std::chrono::milliseconds(1);
