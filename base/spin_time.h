@@ -57,7 +57,13 @@ class SpinTime {
     return crowded_;
   }
 
+  /// Tells that the thread gave its core away at `begin` and has it again `now`. After a slice of another thread it polls no more for a while.
+  void yielded(TimePoint begin, TimePoint now) {
+    if (now - begin >= kSlice) stop(now);
+  }
+
  private:
+  static constexpr Duration kSlice = std::chrono::milliseconds(1);
   static constexpr int kWorthIt = 4, kMostWorth = 8;
 
   // A poll that finds nothing costs more than one that finds something saves.
@@ -72,14 +78,19 @@ class SpinTime {
     const bool can_tell = !crowded_ && now - looked_at_ < 2 * kLookEvery;
     crowded_ = can_tell && count - seen_ >= kOften;
     if (crowded_) {
-      next_look_ = now + pause_;
-      pause_ = std::min(2 * pause_, kLongestPause);
+      stop(now);
     } else {
       next_look_ = now + kLookEvery;
       if (can_tell) pause_ = kShortestPause;
     }
     seen_ = count;
     looked_at_ = now;
+  }
+
+  void stop(TimePoint now) {
+    crowded_ = true;
+    next_look_ = now + pause_;
+    pause_ = std::min(2 * pause_, kLongestPause);
   }
 
   const Duration longest_;

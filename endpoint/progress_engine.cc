@@ -18,10 +18,9 @@ constexpr std::chrono::milliseconds kLookWhenIdle{250};
 // How long an idle thread polls before it sleeps: longer than a round trip, so that answers find it awake.
 constexpr Duration kSpin = std::chrono::microseconds(200);
 // How long it polls where cores are few, yielding in between. Another thread that gets the core for kAwhile may be the one that it waits
-// for: it sleeps then, and is woken on a core that is free. A thread that keeps the core for kSlice computes.
+// for: it sleeps then, and is woken on a core that is free.
 constexpr Duration kSpinOfFew = std::chrono::microseconds(100);
 constexpr Duration kAwhile = std::chrono::microseconds(10);
-constexpr Duration kSlice = std::chrono::milliseconds(1);
 // An application that has looked so often, with no longer pauses, takes the turns of the progress thread. That one looks after it so
 // often, and takes over again when the application has stopped.
 constexpr uint32_t kLooks = 16;
@@ -30,19 +29,9 @@ constexpr Duration kNap = std::chrono::microseconds(500);
 // Turns of a caller in a row: what a turn finds to do often leaves something to the next one.
 constexpr int kTurnsOfALook = 4;
 
-thread_local uint64_t slices_given = 0;
-
-uint64_t count_slices_given() {
-  return slices_given;
-}
-
-/// @param now when it is called
-/// @return false: somebody had the core for a while
-bool yield_core(TimePoint now) {
-  std::this_thread::yield();
-  const Duration away = Clock::steady().now() - now;
-  slices_given += static_cast<uint64_t>(away >= kSlice);
-  return away < kAwhile;
+// Interruptions of a thread that yields: SpinTime::yielded tells of those that matter.
+uint64_t count_none() {
+  return 0;
 }
 
 // The engine in whose turn this thread moves bytes of the plugin.
@@ -83,7 +72,7 @@ void ProgressEngine::stop() {
 void ProgressEngine::run() {
   if (const auto path = memory_.pci_path(config_.gpu_idx)) run_near(read_numa_node(*path));
   if (memory_.has_gpu()) (void)memory_.set_current_device(config_.gpu_idx);
-  SpinTime spin = spins() ? SpinTime(kSpin) : SpinTime(kSpinOfFew, count_slices_given);
+  SpinTime spin = spins() ? SpinTime(kSpin) : SpinTime(kSpinOfFew, count_none);
   Backoff backoff(cores_);
   TimePoint busy_until = Clock::steady().now();
   bool napped = false;
@@ -125,8 +114,11 @@ void ProgressEngine::run() {
       sleep(longest, changes);
       const TimePoint woken = Clock::steady().now();
       busy_until = woken + spin.after(woken, woken);
-    } else if (!spins() && !yield_core(now)) {
-      busy_until = now;
+    } else if (!spins()) {
+      std::this_thread::yield();
+      const TimePoint back = Clock::steady().now();
+      spin.yielded(now, back);
+      if (back - now >= kAwhile) busy_until = now;
     }
   }
   leave();

@@ -91,6 +91,18 @@ TEST_F(SpinTimeTest, OneThatIsToPollLessThanShortlyDoes) {
   EXPECT_EQ(poll_after(brief, now_, milliseconds(5), 10), microseconds(10));
 }
 
+TEST_F(SpinTimeTest, WhoLosesASliceStopsAtOnceAndTriesAgainLater) {
+  spin_.yielded(now_, now_ + std::chrono::microseconds(900));
+  EXPECT_FALSE(spin_.is_crowded(now_));
+  spin_.yielded(now_, now_ + milliseconds(1));
+  EXPECT_TRUE(spin_.is_crowded(now_));
+  EXPECT_TRUE(spin_.is_crowded(now_ + SpinTime::kShortestPause));
+  now_ += milliseconds(1) + SpinTime::kShortestPause;
+  EXPECT_FALSE(spin_.is_crowded(now_));
+  spin_.yielded(now_, now_ + milliseconds(3));
+  EXPECT_TRUE(spin_.is_crowded(now_ + 2 * SpinTime::kShortestPause)) << "twice as long the next time";
+}
+
 TEST_F(SpinTimeTest, OneThatIsNotToPollAsksNobody) {
   SpinTime none(Duration::zero(), []() -> uint64_t {
     ADD_FAILURE();
