@@ -55,7 +55,9 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
 
 SoftSendComm::~SoftSendComm() {
   end();
-  io_->bytes_to_send().fetch_sub(unsent_bytes_.load(), std::memory_order_relaxed);
+  for (size_t slot = 0; slot < kRequests; ++slot) {
+    if (unsent_chunks_[slot].load() != 0) io_->bytes_to_send().fetch_sub(sizes_[slot].load());
+  }
   uint64_t sends = 0, copied = 0;
   for (const auto& socket : sockets_) sends += socket->device_sends(), copied += socket->device_sends_copied();
   if (sends > 0)
@@ -180,7 +182,6 @@ abi::TcpxRequest* SoftSendComm::post(Message content) {
   const uint32_t chunks = count_chunks(content.size, content.cut);
   unsent_chunks_[slot].store(chunks, std::memory_order_relaxed);
   sizes_[slot].store(content.size, std::memory_order_relaxed);
-  unsent_bytes_.fetch_add(content.size, std::memory_order_relaxed);
   io_->bytes_to_send().fetch_add(content.size, std::memory_order_relaxed);
   unclaimed_ += chunks;
   messages_[slot] = std::move(content);
@@ -307,7 +308,6 @@ void SoftSendComm::chunk_sent(uint64_t sequence) {
   const size_t slot = sequence % kRequests;
   const uint32_t size = sizes_[slot].load(std::memory_order_relaxed);  // the slot is this message's until its last chunk is sent
   if (unsent_chunks_[slot].fetch_sub(1, std::memory_order_release) > 1) return;
-  unsent_bytes_.fetch_sub(size, std::memory_order_relaxed);
   io_->bytes_to_send().fetch_sub(size, std::memory_order_relaxed);
   tell();
 }

@@ -130,7 +130,6 @@ class SoftSendComm final : public SoftComm, private StagingPool::Client {
   // chunk, acquired by test.
   std::array<std::atomic<uint32_t>, kRequests> unsent_chunks_{};
   std::array<std::atomic<uint32_t>, kRequests> sizes_{};  // for who sends the last of them
-  std::atomic<uint64_t> unsent_bytes_{0};                 // this comm's part of IoPool::bytes_to_send
   // Used by the calling thread: the oldest request if it was unfinished at the last test. A caller that tests in a loop then
   // takes no lock that a socket needs.
   const abi::TcpxRequest* unfinished_ = nullptr;
