@@ -304,44 +304,46 @@ TEST_F(BorrowedIo, WhoAttendsNeedsNoWaking) {
   EXPECT_FALSE(is_readable(*loop));
 }
 
-TEST_F(BorrowedIo, WhoSaysAgainIsSeenByWhoeverLooksNext) {
-  const auto loop = IoPool::borrow(pool_);
-  const UniqueFd fd = quiet_fd();
-  Counter counter;
-  counter.again_until = 1;
-  IoRegistration registration;
-  rest(*loop);
-  ASSERT_OK(pool_->at(0).add(fd.get(), counter, registration));
-  loop->attend();
-  EXPECT_TRUE(loop->turn(true));
-  loop->leave();
-  EXPECT_EQ(counter.runs, 1);
-  EXPECT_TRUE(is_readable(*loop));
-  turn(*loop);
-  EXPECT_EQ(counter.runs, 2);
+// A borrowed loop that rests, and a handler of it that says again once.
+class BorrowedIoAgain : public BorrowedIo {
+ protected:
+  void SetUp() override {
+    BorrowedIo::SetUp();
+    counter_.again_until = 1;
+    rest(*loop_);
+    ASSERT_OK(pool_->at(0).add(counted_fd_.get(), counter_, counted_));
+  }
+
+  const std::unique_ptr<IoLoop> loop_ = IoPool::borrow(pool_);
+  const UniqueFd counted_fd_ = quiet_fd();
+  Counter counter_;
+  IoRegistration counted_;
+};
+
+TEST_F(BorrowedIoAgain, IsSeenByWhoeverLooksNext) {
+  loop_->attend();
+  EXPECT_TRUE(loop_->turn(true));
+  loop_->leave();
+  EXPECT_EQ(counter_.runs, 1);
+  EXPECT_TRUE(is_readable(*loop_));
+  turn(*loop_);
+  EXPECT_EQ(counter_.runs, 2);
 }
 
-// What there is no memory to note is seen nevertheless.
-TEST_F(BorrowedIo, KicksAndTurnsNeedNoMemory) {
-  const auto loop = IoPool::borrow(pool_);
-  const UniqueFd fd = quiet_fd();
-  Counter counter;
-  counter.again_until = 1;
-  IoRegistration registration;
-  rest(*loop);
-  ASSERT_OK(pool_->at(0).add(fd.get(), counter, registration));
+// A kick, or an again, that there is no memory to note is seen nevertheless.
+TEST_F(BorrowedIoAgain, NeedsNoMemory) {
   {
     const NoMemory none;
-    turn(*loop);
+    turn(*loop_);
   }
-  EXPECT_EQ(counter.runs, 2) << "it has said again";
+  EXPECT_EQ(counter_.runs, 2) << "it has said again";
   {
     const NoMemory none;
     while (!NoMemory::refused()) registration_.kick();
-    registration.kick();
-    turn(*loop);
+    counted_.kick();
+    turn(*loop_);
   }
-  EXPECT_EQ(counter.runs, 3);
+  EXPECT_EQ(counter_.runs, 3);
 }
 
 TEST_F(BorrowedIo, TheLastOfSeveralGivesItBack) {
