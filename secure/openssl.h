@@ -11,21 +11,23 @@
 
 #include "tcpx/status.h"
 
-#define TCPX_OF_LIBSSL(X)                                                                                                       \
-  X(SSL_CIPHER_find)                                                                                                            \
-  X(SSL_CTX_check_private_key)                                                                                                  \
-  X(SSL_CTX_ctrl)                                                                                                               \
-  X(SSL_CTX_free) X(SSL_CTX_get0_certificate) X(SSL_CTX_get_cert_store) X(SSL_CTX_get_ex_data) X(SSL_CTX_load_verify_locations) \
-      X(SSL_CTX_new) X(SSL_CTX_set_cert_verify_callback) X(SSL_CTX_set_ciphersuites) X(SSL_CTX_set_default_passwd_cb)           \
-          X(SSL_CTX_set_verify) X(SSL_CTX_use_PrivateKey_file) X(SSL_CTX_use_certificate_chain_file)                            \
-              X(SSL_get0_peer_certificate) X(SSL_get_ex_data) X(SSL_get_ex_data_X509_STORE_CTX_idx) X(SSL_get_verify_result)    \
-                  X(SSL_is_server) X(SSL_set_ex_data) X(SSL_CTX_set_ex_data) X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_options)  \
-                      X(SSL_CTX_set_psk_find_session_callback) X(SSL_CTX_set_psk_use_session_callback) X(SSL_SESSION_free)      \
-                          X(SSL_SESSION_new) X(SSL_SESSION_set1_master_key) X(SSL_SESSION_set_cipher)                           \
-                              X(SSL_SESSION_set_protocol_version) X(SSL_do_handshake) X(SSL_free) X(SSL_get_SSL_CTX)            \
-                                  X(SSL_get_error) X(SSL_has_pending) X(SSL_key_update) X(SSL_new) X(SSL_read_ex)               \
-                                      X(SSL_session_reused) X(SSL_set_accept_state) X(SSL_set_bio) X(SSL_set_connect_state)     \
-                                          X(SSL_set_verify) X(SSL_shutdown) X(SSL_write_ex) X(TLS_method)
+#define TCPX_OF_LIBSSL(X)                                                                                                  \
+  X(SSL_CIPHER_find)                                                                                                       \
+  X(SSL_CTX_check_private_key)                                                                                             \
+  X(SSL_CTX_ctrl)                                                                                                          \
+  X(SSL_CTX_free)                                                                                                          \
+  X(SSL_CTX_get0_certificate)                                                                                              \
+  X(SSL_CTX_get_cert_store)                                                                                                \
+  X(SSL_CTX_get_ex_data) X(SSL_CTX_load_verify_locations) X(SSL_CTX_new) X(SSL_CTX_set_cert_verify_callback)               \
+      X(SSL_CTX_set_ciphersuites) X(SSL_CTX_set_default_passwd_cb) X(SSL_CTX_set_verify) X(SSL_CTX_use_PrivateKey_file)    \
+          X(SSL_CTX_use_certificate_chain_file) X(SSL_get0_peer_certificate) X(SSL_get_ex_data)                            \
+              X(SSL_get_ex_data_X509_STORE_CTX_idx) X(SSL_get_verify_result) X(SSL_set_ex_data) X(SSL_CTX_set_ex_data)     \
+                  X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_options) X(SSL_CTX_set_keylog_callback)                         \
+                      X(SSL_CTX_set_psk_find_session_callback) X(SSL_CTX_set_psk_use_session_callback) X(SSL_SESSION_free) \
+                          X(SSL_SESSION_new) X(SSL_SESSION_set1_master_key) X(SSL_SESSION_set_cipher)                      \
+                              X(SSL_SESSION_set_protocol_version) X(SSL_do_handshake) X(SSL_free) X(SSL_get_SSL_CTX)       \
+                                  X(SSL_get_error) X(SSL_new) X(SSL_session_reused) X(SSL_set_accept_state) X(SSL_set_bio) \
+                                      X(SSL_set_connect_state) X(SSL_set_verify) X(TLS_method)
 #define TCPX_OF_LIBCRYPTO(X)                                                                                                     \
   X(BIO_clear_flags)                                                                                                             \
   X(BIO_get_data)                                                                                                                \

@@ -15,8 +15,7 @@ namespace tcpx {
 namespace {
 
 constexpr size_t kKeyBytes = 16, kIvBytes = 12, kTagBytes = 16;
-constexpr std::byte kApplicationData{0x17};
-constexpr std::array<std::byte, 3> kBegins{kApplicationData, std::byte{3}, std::byte{3}};
+constexpr std::array<std::byte, 3> kBegins{std::byte{0x17}, std::byte{3}, std::byte{3}};
 constexpr const char *kSeal = "seal record", *kOpen = "open record";
 
 Status no_cipher() {
@@ -82,7 +81,7 @@ bool RecordCipher::update(std::byte* out, const std::byte* in, size_t bytes) {
          made == static_cast<int>(bytes);
 }
 
-Status RecordCipher::seal(std::span<const iovec> content, std::byte* record) {
+Status RecordCipher::seal(std::span<const iovec> content, std::byte* record, Type type) {
   size_t bytes = 0;
   for (const iovec& each : content) bytes += each.iov_len;
   const size_t follow = bytes + kOverheadBytes - kHeadBytes;
@@ -108,7 +107,8 @@ Status RecordCipher::seal(std::span<const iovec> content, std::byte* record) {
     step.out += each.iov_len;
   }
   int none = 0;
-  if (!update(step.out, &kApplicationData, 1) || library_.EVP_CipherFinal_ex(context_.get(), chars(step.out), &none) != 1 ||
+  const auto kind = static_cast<std::byte>(type);
+  if (!update(step.out, &kind, 1) || library_.EVP_CipherFinal_ex(context_.get(), chars(step.out), &none) != 1 ||
       library_.EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes, step.out + 1) != 1)
     return no_cipher();
   return Status::ok();
@@ -121,19 +121,21 @@ Result<size_t> RecordCipher::size_of(std::span<const std::byte, kHeadBytes> head
   return Status(Code::kProtocol, kOpen, "what came is no encrypted record");
 }
 
-Result<std::span<std::byte>> RecordCipher::open(std::span<std::byte> record) {
+Result<RecordCipher::Opened> RecordCipher::open(std::span<std::byte> record) {
   TCPX_RETURN_IF_ERROR(begin(record.first<kHeadBytes>()));
   const auto inner = record.subspan(kHeadBytes, record.size() - kHeadBytes - kTagBytes);
   int none = 0;
   if (!update(inner.data(), inner.data(), inner.size()) ||
       library_.EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_SET_TAG, kTagBytes, record.last(kTagBytes).data()) != 1)
     return no_cipher();
-  if (library_.EVP_CipherFinal_ex(context_.get(), chars(inner.data()), &none) != 1 || inner.back() != kApplicationData) {
+  const auto type = static_cast<Type>(inner.back());
+  if (library_.EVP_CipherFinal_ex(context_.get(), chars(inner.data()), &none) != 1 ||
+      (type != Type::kData && type != Type::kAlert)) {
     ::explicit_bzero(inner.data(), inner.size());
     return Status(Code::kProtocol, kOpen,
                   "an encrypted record is not the one that the peer sent here: changed, left out, repeated or moved on its way");
   }
-  return inner.first(inner.size() - 1);
+  return Opened{type, inner.first(inner.size() - 1)};
 }
 
 }  // namespace tcpx

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -21,14 +22,21 @@ namespace tcpx {
 namespace {
 
 constexpr Duration kLookAtFiles = std::chrono::seconds(1);
-constexpr const char* kHandshake = "TLS handshake";
+constexpr const char *kHandshake = "TLS handshake", *kRead = "read frame";
 constexpr std::string_view kKeyLabel = "tcpx-p2p control connection 1";
 constexpr std::string_view kKeyName = "tcpx-p2p";  // the identity of the pre-shared key; it is sent in clear
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kCipherId[] = {0x13, 0x01};
+constexpr std::string_view kOfClient = "CLIENT_TRAFFIC_SECRET_0 ", kOfServer = "SERVER_TRAFFIC_SECRET_0 ";
+constexpr const char *kClosed = "connection closed by the peer", *kNoGoodbye = " without TLS's goodbye";
 
 const unsigned char* as_chars(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+const char* text_of(const OpenSsl& library, unsigned long error) {
+  const char* const text = library.ERR_reason_error_string(error);
+  return text != nullptr ? text : "unknown error";
 }
 
 Status no_memory(const char* what) {
@@ -55,7 +63,7 @@ struct TlsContext::Callbacks {
     const OpenSsl& library = **OpenSsl::of_process();
     return *static_cast<const TlsContext*>(library.SSL_CTX_get_ex_data(library.SSL_get_SSL_CTX(ssl), 0));
   }
-  static TlsSession& session_with(const OpenSsl& library, SSL* ssl) {
+  static TlsSession& session_with(const OpenSsl& library, const SSL* ssl) {
     return *static_cast<TlsSession*>(library.SSL_get_ex_data(ssl, 0));
   }
   static int find(SSL* ssl, const unsigned char* name, size_t size, SSL_SESSION** session) {
@@ -74,6 +82,26 @@ struct TlsContext::Callbacks {
     return *session != nullptr;
   }
   static int verify(X509_STORE_CTX* store, void* argument);
+  // The one way in which libssl tells secrets: as lines of SSLKEYLOGFILE, with the secret in hexadecimal at the end of each. Here
+  // they go to no file.
+  static void take_secret(const SSL* ssl, const char* line) {
+    const std::string_view text(line);
+    TlsSession& session = session_with(**OpenSsl::of_process(), ssl);
+    std::optional<Secret>* const secret = text.starts_with(kOfClient)   ? &session.of_client_
+                                          : text.starts_with(kOfServer) ? &session.of_server_
+                                                                        : nullptr;
+    if (secret == nullptr || text.size() < 2 * kHmacBytes) return;
+    auto made = Secret::zeros(kHmacBytes);
+    if (!made.is_ok()) return;
+    const char* digits = text.data() + text.size() - 2 * kHmacBytes;
+    for (std::byte& byte : made->room()) {
+      uint8_t value = 0;
+      if (std::from_chars(digits, digits + 2, value, 16).ptr != digits + 2) return;
+      byte = std::byte{value};
+      digits += 2;
+    }
+    *secret = std::move(*made);
+  }
 };
 
 struct TlsContext::OwnCertificate {
@@ -123,11 +151,11 @@ Result<std::unique_ptr<TlsContext>> TlsContext::create(const SecuritySettings& s
   return create(secret);
 }
 
-Result<std::unique_ptr<TlsContext>> TlsContext::create(const Secret& secret, uint64_t records_per_key) {
+Result<std::unique_ptr<TlsContext>> TlsContext::create(const Secret& secret) {
   TCPX_ASSIGN_OR_RETURN(const OpenSsl* const library, OpenSsl::of_process());
   TCPX_ASSIGN_OR_RETURN(Secret key, Secret::zeros(kHmacBytes));
   if (!derive_key(*library, secret.bytes(), kKeyLabel, key.room().first<kHmacBytes>())) return no_memory("key");
-  std::unique_ptr<TlsContext> made(new TlsContext(*library, records_per_key));
+  std::unique_ptr<TlsContext> made(new TlsContext(*library));
   made->key_ = std::move(key);
   const MutexLock lock(made->mutex_);
   TCPX_ASSIGN_OR_RETURN(made->context_, made->context());
@@ -137,7 +165,7 @@ Result<std::unique_ptr<TlsContext>> TlsContext::create(const Secret& secret, uin
 
 Result<std::unique_ptr<TlsContext>> TlsContext::create(const CertificateFiles& files, PeerNames peers) {
   TCPX_ASSIGN_OR_RETURN(const OpenSsl* const library, OpenSsl::of_process());
-  std::unique_ptr<TlsContext> made(new TlsContext(*library, kRecordsPerKey));
+  std::unique_ptr<TlsContext> made(new TlsContext(*library));
   made->own_ = std::make_unique<OwnCertificate>(
       OwnCertificate{.files = files, .peers = std::move(peers), .looks_again = Deadline::after(kLookAtFiles)});
   made->own_->seen = made->own_->look();
@@ -146,7 +174,7 @@ Result<std::unique_ptr<TlsContext>> TlsContext::create(const CertificateFiles& f
   return made;
 }
 
-TlsContext::TlsContext(const OpenSsl& library, uint64_t records_per_key) : library_(library), records_per_key_(records_per_key) {}
+TlsContext::TlsContext(const OpenSsl& library) : library_(library) {}
 
 TlsContext::~TlsContext() = default;
 
@@ -159,11 +187,10 @@ Result<TlsContext::ContextPtr> TlsContext::context() const {
       library.SSL_CTX_ctrl(context, SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION, nullptr) != 1 ||
       library.SSL_CTX_set_ciphersuites(context, kCipher) != 1 || library.SSL_CTX_set_num_tickets(context, 0) != 1)
     return no_memory("context for TLS 1.3");
-  // The backlog moves in memory between two attempts to send it, and is sent record by record.
-  library.SSL_CTX_ctrl(context, SSL_CTRL_MODE, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, nullptr);
   library.SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, nullptr);
-  // A record in one system call, not in one for its header and one for the rest.
-  library.SSL_CTX_ctrl(context, SSL_CTRL_SET_READ_AHEAD, 1, nullptr);
+  // Records behind the handshake must still be in the socket at its end.
+  library.SSL_CTX_ctrl(context, SSL_CTRL_SET_READ_AHEAD, 0, nullptr);
+  library.SSL_CTX_set_keylog_callback(context, Callbacks::take_secret);
   library.SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
   library.SSL_CTX_set_psk_find_session_callback(context, Callbacks::find);
   return made;
@@ -262,7 +289,7 @@ Result<std::unique_ptr<TlsSession>> TlsContext::session(int fd, TlsRole role) co
   }
   if (ssl == nullptr) return no_memory("session");
   std::unique_ptr<TlsSession> made(
-      new TlsSession(library_, ssl, fd, records_per_key_, own_ != nullptr ? Credential::kCertificate : Credential::kSecret));
+      new TlsSession(library_, ssl, fd, role, own_ != nullptr ? Credential::kCertificate : Credential::kSecret));
   if (library_.SSL_set_ex_data(ssl, 0, made.get()) != 1) return no_memory("session");
   BIO_METHOD* const method = TlsSession::Socket::method(library_);
   BIO* const bio = method == nullptr ? nullptr : library_.BIO_new(method);
@@ -280,108 +307,110 @@ Result<std::unique_ptr<TlsSession>> TlsContext::session(int fd, TlsRole role) co
   return made;
 }
 
-TlsSession::~TlsSession() {
-  library_.SSL_free(ssl_);
-}
+TlsSession::~TlsSession() = default;
 
-// Errors of an earlier call, by anybody on this thread, would be taken for this one's.
-void TlsSession::begin() {
-  library_.ERR_clear_error();
-  error_ = 0;
+void TlsSession::Free::operator()(ssl_st* ssl) const {
+  library->SSL_free(ssl);
 }
 
 bool TlsSession::has_proof() const {
-  const bool by_secret = library_.SSL_session_reused(ssl_) == 1;
+  const bool by_secret = library_.SSL_session_reused(ssl_.get()) == 1;
   if (credential_ == Credential::kSecret) return by_secret;
-  return !by_secret && library_.SSL_get0_peer_certificate(ssl_) != nullptr && library_.SSL_get_verify_result(ssl_) == X509_V_OK;
+  return !by_secret && library_.SSL_get0_peer_certificate(ssl_.get()) != nullptr &&
+         library_.SSL_get_verify_result(ssl_.get()) == X509_V_OK;
+}
+
+// @param refused, reason as in TlsFailure
+std::string TlsSession::mismatch(long refused, int reason) const {
+  return describe_mismatch({.own = credential_,
+                            .is_server = role_ == TlsRole::kServer,
+                            .established = is_established(),
+                            .secret_offered = secret_offered_,
+                            .peer_name = peer_name_,
+                            .refused = refused,
+                            .reason = reason},
+                           library_);
 }
 
 // The end of the stream comes before errors of the socket, because OpenSSL answers it with an alert, which may fail.
 // @param error of SSL_get_error
-Status TlsSession::failure(const char* operation, int error) const {
-  const char* const closed = "connection closed by the peer";
-  if (error == SSL_ERROR_ZERO_RETURN || (cut_off_ && !heard_)) return Status(Code::kPeerGone, operation, closed);
-  if (cut_off_) return Status(Code::kPeerGone, operation, concat(closed, " without TLS's goodbye"), Domain::kErrno, ECONNRESET);
-  if (error_ != 0) return stream_error(operation, error_);
+Status TlsSession::failure(int error) const {
+  if (error == SSL_ERROR_ZERO_RETURN || (cut_off_ && !heard_)) return Status(Code::kPeerGone, kHandshake, kClosed);
+  if (cut_off_) return Status(Code::kPeerGone, kHandshake, concat(kClosed, kNoGoodbye), Domain::kErrno, ECONNRESET);
+  if (error_ != 0) return stream_error(kHandshake, error_);
   const unsigned long code = library_.ERR_peek_error();
-  std::string why = describe_mismatch({.own = credential_,
-                                       .is_server = library_.SSL_is_server(ssl_) == 1,
-                                       .established = established_,
-                                       .secret_offered = secret_offered_,
-                                       .peer_name = peer_name_,
-                                       .refused = library_.SSL_get_verify_result(ssl_),
-                                       .reason = ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0},
-                                      library_);
-  if (!why.empty()) return Status(Code::kMismatch, operation, std::move(why));
-  const char* const reason = library_.ERR_reason_error_string(code);
-  return Status(Code::kProtocol, operation, concat("TLS: ", reason != nullptr ? reason : "unknown error"));
+  std::string why =
+      mismatch(library_.SSL_get_verify_result(ssl_.get()), ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0);
+  if (!why.empty()) return Status(Code::kMismatch, kHandshake, std::move(why));
+  return Status(Code::kProtocol, kHandshake, concat("TLS: ", text_of(library_, code)));
 }
 
 Result<TlsSession::Step> TlsSession::handshake() {
   TCPX_RETURN_IF_ERROR(broken_);
-  begin();
-  const int done = library_.SSL_do_handshake(ssl_);
+  if (is_established()) return Step::kDone;
+  library_.ERR_clear_error();  // of an earlier call, by anybody on this thread
+  error_ = 0;
+  const int done = library_.SSL_do_handshake(ssl_.get());
   if (done == 1) {
-    if (!has_proof()) return broken_ = Status(Code::kProtocol, kHandshake, "the peer has not proved who it is");
-    if (credential_ == Credential::kSecret) peer_name_ = "secret";
-    established_ = true;
+    broken_ = has_proof() ? take_over() : Status(Code::kProtocol, kHandshake, "the peer has not proved who it is");
+    TCPX_RETURN_IF_ERROR(broken_);
     return Step::kDone;
   }
-  const int error = library_.SSL_get_error(ssl_, done);
+  const int error = library_.SSL_get_error(ssl_.get(), done);
   if (error == SSL_ERROR_WANT_READ) return in_clear_ ? Step::kInClear : Step::kWantsToRead;
   if (error == SSL_ERROR_WANT_WRITE) return Step::kWantsToWrite;
-  return broken_ = failure(kHandshake, error);
+  return broken_ = failure(error);
+}
+
+// Goes on with our own records, of which neither end has sent or read one yet.
+Status TlsSession::take_over() {
+  if (!of_client_ || !of_server_) return no_memory("secrets of the records");
+  const bool is_client = role_ == TlsRole::kClient;
+  Secret &own = is_client ? *of_client_ : *of_server_, &peers = is_client ? *of_server_ : *of_client_;
+  TCPX_ASSIGN_OR_RETURN(auto opens, RecordCipher::create(std::move(peers), RecordCipher::Work::kOpens));
+  TCPX_ASSIGN_OR_RETURN(auto seals, RecordCipher::create(std::move(own), RecordCipher::Work::kSeals));
+  of_client_.reset();
+  of_server_.reset();
+  writer_ = std::make_unique<RecordWriter>(fd_, std::move(seals), 1);
+  reader_ = std::make_unique<RecordReader>(fd_, std::move(opens), 1);
+  ssl_.reset();
+  if (credential_ == Credential::kSecret) peer_name_ = "secret";
+  return Status::ok();
+}
+
+// Why the peer has ended the stream. What it thinks of this end's certificate may come as late as this.
+Status TlsSession::ended() const {
+  const auto alert = reader_->alert();
+  if (!alert) return Status(Code::kPeerGone, kRead, concat(kClosed, kNoGoodbye), Domain::kErrno, ECONNRESET);
+  if (*alert == SSL3_AD_CLOSE_NOTIFY) return Status(Code::kPeerGone, kRead, kClosed);
+  const int reason = SSL_AD_REASON_OFFSET + *alert;  // libssl's
+  std::string why = mismatch(X509_V_OK, reason);
+  if (!why.empty()) return Status(Code::kMismatch, kRead, std::move(why));
+  return Status(Code::kProtocol, kRead, concat("TLS: ", text_of(library_, ERR_PACK(ERR_LIB_SSL, 0, reason))));
 }
 
 Result<size_t> TlsSession::read(std::span<std::byte> room) {
-  size_t total = 0;
-  while (total < room.size() && broken_.is_ok()) {
-    begin();
-    size_t n = 0;
-    const int done = library_.SSL_read_ex(ssl_, room.data() + total, room.size() - total, &n);
-    total += n;
-    // If nothing more has come with it, the socket need not be asked again.
-    if (done == 1 && library_.SSL_has_pending(ssl_) == 1) continue;
-    const int error = done == 1 ? SSL_ERROR_WANT_READ : library_.SSL_get_error(ssl_, done);
-    if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) {
-      broken_ = failure("read frame", error);
-      break;
-    }
-    may_have_more_ = false;
-    return total;
-  }
-  if (total == 0 && !broken_.is_ok()) return broken_;
-  may_have_more_ = true;
-  return total;
+  if (room.empty()) return size_t{0};
+  const iovec piece{room.data(), room.size()};
+  TCPX_ASSIGN_OR_RETURN(const std::optional<size_t> come, reader_->read({&piece, 1}));
+  if (come && *come == 0) return ended();
+  may_have_more_ = come == room.size();
+  return come.value_or(0);
 }
 
 Result<size_t> TlsSession::write(std::span<const std::byte> data) {
   size_t total = 0;
   while (total < data.size()) {
-    begin();
-    if (records_ >= records_per_key_ && !half_sent_) {
-      if (library_.SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return failure("send frame", SSL_ERROR_SSL);
-      records_ = 0;
-    }
-    size_t n = 0;
-    const int done = library_.SSL_write_ex(ssl_, data.data() + total, data.size() - total, &n);
-    half_sent_ = done != 1;
-    if (done == 1) {
-      total += n;
-      ++records_;
-      continue;
-    }
-    const int error = library_.SSL_get_error(ssl_, done);
-    if (error != SSL_ERROR_WANT_WRITE && error != SSL_ERROR_WANT_READ) return failure("send frame", error);
-    break;
+    const iovec rest{const_cast<std::byte*>(data.data()) + total, data.size() - total};
+    TCPX_ASSIGN_OR_RETURN(const size_t gone, writer_->write({&rest, 1}));
+    total += gone;
+    if (writer_->has_unsent()) break;
   }
   return total;
 }
 
 void TlsSession::say_goodbye() {
-  if (!established_ || half_sent_) return;
-  begin();
-  (void)library_.SSL_shutdown(ssl_);
+  if (is_established()) writer_->end();
 }
 
 }  // namespace tcpx

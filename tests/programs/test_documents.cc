@@ -328,10 +328,10 @@ TEST(Documents, SecurityTellsTheBoundsOfTheCode) {
   };
   const auto kib = [&](uint64_t bytes) { return in_units(bytes, uint64_t{1} << 10, "KiB"); };
   const auto mib = [&](uint64_t bytes) { return in_units(bytes, uint64_t{1} << 20, "MiB"); };
-  EXPECT_TRUE(std::has_single_bit(TlsContext::kRecordsPerKey));
+  EXPECT_TRUE(std::has_single_bit(RecordCipher::kRecordsPerKey));
   for (const std::string& bound :
        {concat("by ", 8 * sizeof(SlotId), " random bits"),
-        concat("at most 2^", std::countr_zero(TlsContext::kRecordsPerKey), " records"),
+        concat("at most 2^", std::countr_zero(RecordCipher::kRecordsPerKey), " records"),
         concat("| ", BootstrapServerOptions{}.max_waiting, " are watched"), concat("dropped after ", soft::kHelloBytes, " bytes"),
         concat("remembers ", soft::ListenerLimits{}.remembered, " connections"),
         concat("at most ", kib(kMaxSetUpPayloadBytes), " of payload while a connection is set up, then ", mib(kMaxPayloadBytes)),

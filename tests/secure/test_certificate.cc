@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/environment.h"
 #include "tests/support/certificates.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/ok.h"
 #include "tests/support/tls_ends.h"
 #include "tests/support/wait_until.h"
 
@@ -133,6 +135,57 @@ TEST_F(Certificates, AClientWithoutOneIsRefused) {
   }
   expect_mismatch(server.status, "the client has no certificate");
   ::SSL_free(stranger);
+  ::SSL_CTX_free(context);
+}
+
+// OpenSSL itself at the other end: its records are read and ours are taken, from the first to the goodbye of each.
+TEST_F(Certificates, RecordsAreThoseOfOpenSsl) {
+  const CertificateFiles paths = files_.paths();
+  SSL_CTX* const context = ::SSL_CTX_new(::TLS_method());
+  ASSERT_EQ(::SSL_CTX_use_certificate_chain_file(context, paths.certificate.c_str()), 1);
+  ASSERT_EQ(::SSL_CTX_use_PrivateKey_file(context, paths.key.c_str(), SSL_FILETYPE_PEM), 1);
+  ASSERT_EQ(::SSL_CTX_load_verify_locations(context, paths.ca.c_str(), nullptr), 1);
+  ::SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  ::SSL_CTX_set_num_tickets(context, 0);
+  Bytes data(100'000), heard(data.size());
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
+  for (const TlsRole role : {TlsRole::kClient, TlsRole::kServer}) {
+    End end(*good_, role);
+    SSL* const peer = ::SSL_new(context);
+    ::SSL_set_fd(peer, end.wire());
+    role == TlsRole::kClient ? ::SSL_set_accept_state(peer) : ::SSL_set_connect_state(peer);
+    for (int i = 0; i < 4; ++i) {
+      if (end.status.is_ok()) end.status = end.session->handshake().status();
+      (void)::SSL_do_handshake(peer);
+    }
+    ASSERT_TRUE(end.session->is_established()) << end.status.to_string();
+
+    for (const size_t size : {size_t{1}, size_t{16384}, data.size()}) {
+      const auto part = std::span(data).first(size);
+      EXPECT_EQ(must(end.session->write(part)), size);
+      size_t come = 0;
+      while (come < size) {
+        const int n = ::SSL_read(peer, heard.data() + come, static_cast<int>(size - come));
+        ASSERT_GT(n, 0) << size;
+        come += static_cast<size_t>(n);
+      }
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), heard.begin())) << size;
+
+      ASSERT_EQ(::SSL_write(peer, data.data(), static_cast<int>(size)), static_cast<int>(size));
+      Bytes all;
+      EXPECT_TRUE(end.read_all(all).is_ok());
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin(), all.end())) << size;
+    }
+
+    end.session->say_goodbye();
+    std::byte none{};
+    EXPECT_EQ(::SSL_get_error(peer, ::SSL_read(peer, &none, 1)), SSL_ERROR_ZERO_RETURN);
+    EXPECT_EQ(::SSL_shutdown(peer), 1);
+    const Status status = end.read_all(heard);
+    EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string();
+    EXPECT_EQ(status.domain(), Domain::kNone) << status.to_string();
+    ::SSL_free(peer);
+  }
   ::SSL_CTX_free(context);
 }
 

@@ -47,14 +47,15 @@ std::string open(RecordCipher& cipher, Record record) {
   const auto size = RecordCipher::size_of(std::span(record).first<RecordCipher::kHeadBytes>());
   if (!size.is_ok()) return "";
   record.resize(*size);  // what follows on the wire
-  const auto content = cipher.open(record);
-  if (!content.is_ok()) {
-    EXPECT_EQ(content.status().code(), Code::kProtocol);
+  const auto opened = cipher.open(record);
+  if (!opened.is_ok()) {
+    EXPECT_EQ(opened.status().code(), Code::kProtocol);
     EXPECT_EQ(std::count(record.begin() + 5, record.end() - 16, std::byte{0}), static_cast<std::ptrdiff_t>(*size - 21))
         << "nothing is left of what is not genuine";
     return "";
   }
-  return {reinterpret_cast<const char*>(content->data()), content->size()};
+  EXPECT_EQ(opened->type, RecordCipher::Type::kData);
+  return {reinterpret_cast<const char*>(opened->content.data()), opened->content.size()};
 }
 
 // The first record is that of RFC 8448, section 3 (client application data). The others are by Python's `cryptography`: AESGCM with key,
