@@ -53,7 +53,7 @@ Status ProgressEngine::start(std::unique_ptr<IoLoop> io) {
   TCPX_RETURN_IF_ERROR(events_.open());
   if (!config_.progress_thread) return Status::ok();
   io_ = std::move(io);
-  if (io_ != nullptr) events_.watch(io_->fd(), ServedLinks::kPluginTag, true);
+  if (watches_io()) events_.watch(io_->fd(), ServedLinks::kPluginTag, true);
   TCPX_ASSIGN_OR_RETURN(auto thread, start_thread("tcpx-progress", [this] { run(); }));
   thread_ = std::move(thread);
   return Status::ok();
@@ -197,7 +197,9 @@ bool ProgressEngine::turn() {
   bool any = (!submitted_.empty() || !notifications_.empty()) && take_submissions();
   const TimePoint now = Clock::steady().now();
   moved_ = false;
-  any |= move_bytes(links_.look_at_sockets(now, io_ != nullptr));
+  const bool watches = watches_io(), readable = links_.look_at_sockets(now, watches);
+  // Another endpoint's thread that watches the sockets may be slower to see what is for this one.
+  any |= move_bytes(readable || (!watches && links_.chunks_in_flight() > 0));
   told_ = false;
   any |= links_.turn(now);
   return move_bytes(false) || any;

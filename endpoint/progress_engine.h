@@ -97,6 +97,7 @@ class ProgressEngine {
   void run();
   bool turn() TCPX_REQUIRES(mutex_);
   bool move_bytes(bool readable) TCPX_REQUIRES(mutex_);
+  bool watches_io() const { return io_ != nullptr && io_->fd() >= 0; }
   void attend();
   void leave();
   bool try_turn() TCPX_REQUIRES(mutex_);

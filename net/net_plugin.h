@@ -102,16 +102,17 @@ struct LeftBehind {
 };
 
 /// The sockets of a plugin that leaves them to those who make progress, instead of to threads of its own: they need not wake those then.
-/// Any thread. Destruction gives the sockets back.
+/// Any thread. Of several that have borrowed the same loop, the first watches it: if all did, each event would wake them all. When it gives
+/// the loop back, a thread of the plugin watches it again. The others make turns, too.
 class IoLoop {
  public:
   virtual ~IoLoop() = default;
-  /// Readable when a turn would find something, unless somebody attends. It stays the loop's.
+  /// Readable when a turn would find something, unless somebody attends. It stays the loop's. -1: somebody else watches it.
   virtual int fd() const = 0;
   /// The caller will make turns, so requests need not make `fd` readable until it leaves.
   virtual void attend() = 0;
   /// Moves bytes of the sockets that are ready, some of each, and does not wait. Costs no system call when there is nothing to do.
-  /// @param readable `fd` was @return true when it found something to do
+  /// @param readable `fd` was, or may be @return true when it found something to do
   virtual bool turn(bool readable) = 0;
   virtual void leave() = 0;
 };

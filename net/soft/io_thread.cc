@@ -204,20 +204,22 @@ bool IoThread::turn(bool readable) noexcept {
   return found;
 }
 
-void IoThread::lend() {
-  borrowers_.fetch_add(1);
+bool IoThread::lend() {
+  if (lent_.exchange(true)) return false;
   kick(kWakeId);
+  return true;
 }
 
 void IoThread::take_back() {
   MutexLock lock(kicked_mutex_);
-  if (borrowers_.fetch_sub(1) == 1) taken_back_.notify_all();
+  lent_.store(false);
+  taken_back_.notify_all();
 }
 
 void IoThread::wait_while_lent() {
   leave();
   MutexLock lock(kicked_mutex_);
-  while (is_lent() && !stop_.load()) taken_back_.wait(kicked_mutex_);
+  while (lent_.load() && !stop_.load()) taken_back_.wait(kicked_mutex_);
   ++attending_;
   told_ = false;
 }
@@ -228,7 +230,7 @@ void IoThread::run() {
   const bool spins = spin_.longest() > Duration::zero();
   attend();
   while (!stop_.load()) {
-    if (is_lent()) wait_while_lent();
+    if (lent_.load()) wait_while_lent();
     const bool sleeps = !has_more() && (!spins || Clock::steady().now() >= sleep_at);
     if (sleeps) leave();
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), sleeps ? -1 : 0);
@@ -254,9 +256,11 @@ namespace {
 
 class BorrowedLoop final : public IoLoop {
  public:
-  explicit BorrowedLoop(std::shared_ptr<IoPool> pool) : pool_(std::move(pool)) { thread().lend(); }
-  ~BorrowedLoop() override { thread().take_back(); }
-  int fd() const override { return thread().fd(); }
+  explicit BorrowedLoop(std::shared_ptr<IoPool> pool) : pool_(std::move(pool)), watches_(thread().lend()) {}
+  ~BorrowedLoop() override {
+    if (watches_) thread().take_back();
+  }
+  int fd() const override { return watches_ ? thread().fd() : -1; }
   void attend() override { thread().attend(); }
   bool turn(bool readable) override { return thread().turn(readable); }
   void leave() override { thread().leave(); }
@@ -264,6 +268,7 @@ class BorrowedLoop final : public IoLoop {
  private:
   IoThread& thread() const { return pool_->any(); }
   const std::shared_ptr<IoPool> pool_;
+  const bool watches_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 // While it is awake a kick costs no system call.
 //
 // The loop of a thread can be lent (IoLoop): then the turns of those who have borrowed it call the handlers, one turn at a time, and the
-// thread rests until the last one gives it back.
+// thread rests until the one that watches the sockets gives it back.
 #pragma once
 
 #include <sys/epoll.h>
@@ -83,9 +83,9 @@ class IoThread {
   /// Fills an empty `registration`. `handler` and `fd` must outlive it. The handler is called once soon, ready or not.
   Status add(int fd, IoHandler& handler, IoRegistration& registration) TCPX_EXCLUDES(handlers_mutex_);
 
-  // Calls of those who borrow the loop, as IoLoop's, between `lend` and `take_back`. A handler that the thread is calling just then ends
-  // there.
-  void lend() TCPX_EXCLUDES(kicked_mutex_);
+  // Calls of those who borrow the loop, as IoLoop's. A handler that the thread is calling just then ends there.
+  /// @return true: the caller watches the sockets in place of the thread until it calls `take_back`; false: somebody else does
+  bool lend() TCPX_EXCLUDES(kicked_mutex_);
   void take_back() TCPX_EXCLUDES(kicked_mutex_);
   int fd() const { return epoll_.get(); }
   void attend() TCPX_EXCLUDES(kicked_mutex_);
@@ -108,8 +108,7 @@ class IoThread {
   /// True when some were, or are being called.
   bool has_more() const { return any_kicked_.load() || any_again_.load(); }
   void take_kicked() TCPX_REQUIRES(loop_mutex_) TCPX_EXCLUDES(kicked_mutex_);
-  bool is_lent() const { return borrowers_.load() > 0; }
-  /// Returns when it may be lent no more.
+  /// Returns when it is lent no more.
   void wait_while_lent() TCPX_EXCLUDES(kicked_mutex_);
 
   const UniqueFd epoll_;
@@ -139,7 +138,7 @@ class IoThread {
   bool calls_all_ TCPX_GUARDED_BY(kicked_mutex_) = false;  // there was no memory for one of kicked_
   int attending_ TCPX_GUARDED_BY(kicked_mutex_) = 0;  // threads that make turns, and will look whether there is more
   bool told_ TCPX_GUARDED_BY(kicked_mutex_) = false;  // `wake_` was written since one attended
-  std::atomic<int> borrowers_{0};
+  std::atomic<bool> lent_{false};
   CondVar taken_back_;
   std::atomic<bool> any_kicked_{false};                 // a hint, so that spinning takes no lock
 
