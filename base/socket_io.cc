@@ -261,6 +261,12 @@ Duration round_trip_of(int fd) {
   return std::chrono::microseconds(info.tcpi_rtt);
 }
 
+uint32_t receive_window(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_rcv_ssthresh : 0;
+}
+
 // After the silence, the last of the probes, which are sent once a second, must find the path working again. Its answer takes at
 // most a second.
 KeepAlive keep_alive_for(Duration silence) {

@@ -70,6 +70,8 @@ void reset_connection(UniqueFd fd);
 
 /// Smoothed round-trip time of a connected TCP socket, as the kernel has measured it so far; zero when it is unknown.
 Duration round_trip_of(int fd);
+/// Bytes that the peer of a connected TCP socket may send ahead of what has been read, at most, as the kernel has it now; 0: unknown.
+uint32_t receive_window(int fd);
 
 /// TCP keep-alive: the kernel probes the host of an idle peer after `idle` of silence, then every `interval`. After `probes`
 /// unanswered probes the connection ends with ETIMEDOUT.
