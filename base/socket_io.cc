@@ -267,6 +267,11 @@ uint32_t receive_window(int fd) {
   return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_rcv_ssthresh : 0;
 }
 
+// The kernel makes room for what a reader wants to be woken for (tcp_set_rcvlowat), and keeps it. SO_RCVBUF would set the room for good.
+void widen_receive_window(int fd, uint32_t bytes) {
+  for (const uint32_t mark : {bytes, 1u}) (void)set_option(fd, SOL_SOCKET, SO_RCVLOWAT, "SO_RCVLOWAT", static_cast<int>(mark));
+}
+
 // After the silence, the last of the probes, which are sent once a second, must find the path working again. Its answer takes at
 // most a second.
 KeepAlive keep_alive_for(Duration silence) {

@@ -72,6 +72,10 @@ void reset_connection(UniqueFd fd);
 Duration round_trip_of(int fd);
 /// Bytes that the peer of a connected TCP socket may send ahead of what has been read, at most, as the kernel has it now; 0: unknown.
 uint32_t receive_window(int fd);
+/// Has the window of a connected TCP socket grow up to `bytes` as they come, even before they are read, and beyond as the kernel sees fit.
+/// Else it begins with half of the middle number of tcp_rmem, and doubles at most once a round trip. For a peer that may be trusted with
+/// so much of the kernel's memory. Only a wish.
+void widen_receive_window(int fd, uint32_t bytes);
 
 /// TCP keep-alive: the kernel probes the host of an idle peer after `idle` of silence, then every `interval`. After `probes`
 /// unanswered probes the connection ends with ETIMEDOUT.

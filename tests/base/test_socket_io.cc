@@ -10,6 +10,7 @@
 
 #include "tests/support/ok.h"
 #include "tests/support/socket_pair.h"
+#include "tests/support/wait_until.h"
 
 namespace tcpx {
 namespace {
@@ -19,6 +20,7 @@ using std::chrono::seconds;
 using testing::Sockets;
 using testing::soon;
 using testing::tcp_pair;
+using testing::wait_until;
 
 int option_of(const UniqueFd& fd, int level, int option) {
   int value = -1;
@@ -60,6 +62,22 @@ TEST(SocketIo, TheRoundTripIsWhatTheKernelHasMeasured) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, unix_pair), 0);
   const UniqueFd one(unix_pair[0]), other(unix_pair[1]);
   EXPECT_EQ(round_trip_of(one.get()), Duration::zero());
+}
+
+// The window before anything has been read, when more than half of the usual first one has come.
+TEST(SocketIo, AWidenedWindowGrowsBeforeAnythingIsRead) {
+  const Sockets pair = tcp_pair();
+  const uint32_t before = receive_window(pair.b.get()), wanted = 2 * before;
+  widen_receive_window(pair.b.get(), wanted);
+  EXPECT_EQ(option_of(pair.b, SOL_SOCKET, SO_RCVLOWAT), 1) << "every byte wakes, as before";
+  const std::vector<std::byte> data(wanted);
+  size_t sent = 0;
+  EXPECT_TRUE(wait_until([&] {
+    const ssize_t n = ::send(pair.a.get(), data.data(), std::min<size_t>(16384, wanted - sent), MSG_DONTWAIT);
+    sent += n > 0 ? static_cast<size_t>(n) : 0;
+    return receive_window(pair.b.get()) > before + before / 2;
+  })) << before
+      << " " << receive_window(pair.b.get());
 }
 
 TEST(SocketIo, ErrorsThatMeanALostPeerAreToldApart) {
