@@ -64,9 +64,9 @@ void ProgressEngine::stop() {
   wake();
   if (thread_.joinable()) thread_.join();
   const Lock lock(*this);
+  io_.reset();  // first: other endpoints may wait for what comes to these sockets
   links_.clear();
   drain();
-  io_.reset();
 }
 
 void ProgressEngine::run() {
