@@ -1,6 +1,6 @@
 // TLS 1.3 between two ends that share a secret, or that have certificates: each proves to the other who it is, then all that they say is
 // encrypted, and any change of it is noticed. The handshake is OpenSSL's (secure/openssl.h). The records behind it are ours
-// (secure/record_cipher.h), under the secrets that the handshake has made: a short one takes a quarter of the time.
+// (secure/record_cipher.h), under the secrets that the handshake has made: a short one takes less than half of the time.
 //
 // With certificates each end verifies the other's: its CA, its dates, its name (secure/certificate.h). A secret gives a key (HKDF with
 // SHA-256), which is used as an external pre-shared key with a fresh (EC)DH exchange, so that a secret that leaks later reveals no
