@@ -180,7 +180,7 @@ TEST_F(SoftStaging, SocketsShareTheSlotsOfALoneMessage) {
   EXPECT_TRUE(all_slots_come_back());
 }
 
-// Its peer reads nothing, and others need the slot.
+// Its peer reads nothing, and others need the slot. It may have it again, and send more, when they have done.
 TEST_F(SoftStaging, AStalledMessageGivesItsSharedSlotBack) {
   constexpr size_t kSockets = 2, kBytes = StagingPool::kSlotBytes;
   auto stalled = make(64 * kKiB, kBytes, 1, 4096, kSockets);
@@ -191,7 +191,6 @@ TEST_F(SoftStaging, AStalledMessageGivesItsSharedSlotBack) {
   auto other = make(kMiB, kMiB, 2);
   other->post(0, 1000);
   other->expect_arrived_and_done();
-  EXPECT_TRUE(wait_until([&] { return staging_->free_count() == 1; }));
   all.clear();
   stalled->expect_arrived_and_done();
 }
