@@ -17,7 +17,7 @@ constexpr int kSubmissionsPerTurn = 256;
 constexpr std::chrono::milliseconds kLookWhenIdle{250};
 // How long an idle thread polls before it sleeps: longer than a round trip, so that answers find it awake.
 constexpr Duration kSpin = std::chrono::microseconds(200);
-// The same where cores are few, and it yields in between. Another thread that gets the core for kAwhile may be the one that it waits
+// How long it polls where cores are few, yielding in between. Another thread that gets the core for kAwhile may be the one that it waits
 // for: it sleeps then, and is woken on a core that is free.
 constexpr Duration kSpinOfFew = std::chrono::microseconds(100);
 constexpr Duration kAwhile = std::chrono::microseconds(10);

@@ -28,15 +28,14 @@ constexpr std::string_view kKeyName = "tcpx-p2p";  // the identity of the pre-sh
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kCipherId[] = {0x13, 0x01};
 constexpr std::string_view kOfClient = "CLIENT_TRAFFIC_SECRET_0 ", kOfServer = "SERVER_TRAFFIC_SECRET_0 ";
-constexpr const char *kClosed = "connection closed by the peer", *kNoGoodbye = " without TLS's goodbye";
+constexpr const char* kClosed = "connection closed by the peer";
 
 const unsigned char* as_chars(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-const char* text_of(const OpenSsl& library, unsigned long error) {
-  const char* const text = library.ERR_reason_error_string(error);
-  return text != nullptr ? text : "unknown error";
+Status cut_off(const char* operation) {
+  return Status(Code::kPeerGone, operation, concat(kClosed, " without TLS's goodbye"), Domain::kErrno, ECONNRESET);
 }
 
 Status no_memory(const char* what) {
@@ -320,29 +319,28 @@ bool TlsSession::has_proof() const {
          library_.SSL_get_verify_result(ssl_.get()) == X509_V_OK;
 }
 
-// @param refused, reason as in TlsFailure
-std::string TlsSession::mismatch(long refused, int reason) const {
-  return describe_mismatch({.own = credential_,
-                            .is_server = role_ == TlsRole::kServer,
-                            .established = is_established(),
-                            .secret_offered = secret_offered_,
-                            .peer_name = peer_name_,
-                            .refused = refused,
-                            .reason = reason},
-                           library_);
+// @param refused as in TlsFailure. @param error of OpenSSL
+Status TlsSession::failure(const char* operation, long refused, unsigned long error) const {
+  std::string why = describe_mismatch({.own = credential_,
+                                       .is_server = role_ == TlsRole::kServer,
+                                       .established = is_established(),
+                                       .secret_offered = secret_offered_,
+                                       .peer_name = peer_name_,
+                                       .refused = refused,
+                                       .reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0},
+                                      library_);
+  if (!why.empty()) return Status(Code::kMismatch, operation, std::move(why));
+  const char* const reason = library_.ERR_reason_error_string(error);
+  return Status(Code::kProtocol, operation, concat("TLS: ", reason != nullptr ? reason : "unknown error"));
 }
 
 // The end of the stream comes before errors of the socket, because OpenSSL answers it with an alert, which may fail.
 // @param error of SSL_get_error
-Status TlsSession::failure(int error) const {
+Status TlsSession::handshake_failure(int error) const {
   if (error == SSL_ERROR_ZERO_RETURN || (cut_off_ && !heard_)) return Status(Code::kPeerGone, kHandshake, kClosed);
-  if (cut_off_) return Status(Code::kPeerGone, kHandshake, concat(kClosed, kNoGoodbye), Domain::kErrno, ECONNRESET);
+  if (cut_off_) return cut_off(kHandshake);
   if (error_ != 0) return stream_error(kHandshake, error_);
-  const unsigned long code = library_.ERR_peek_error();
-  std::string why =
-      mismatch(library_.SSL_get_verify_result(ssl_.get()), ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0);
-  if (!why.empty()) return Status(Code::kMismatch, kHandshake, std::move(why));
-  return Status(Code::kProtocol, kHandshake, concat("TLS: ", text_of(library_, code)));
+  return failure(kHandshake, library_.SSL_get_verify_result(ssl_.get()), library_.ERR_peek_error());
 }
 
 Result<TlsSession::Step> TlsSession::handshake() {
@@ -359,7 +357,7 @@ Result<TlsSession::Step> TlsSession::handshake() {
   const int error = library_.SSL_get_error(ssl_.get(), done);
   if (error == SSL_ERROR_WANT_READ) return in_clear_ ? Step::kInClear : Step::kWantsToRead;
   if (error == SSL_ERROR_WANT_WRITE) return Step::kWantsToWrite;
-  return broken_ = failure(error);
+  return broken_ = handshake_failure(error);
 }
 
 // Goes on with our own records, of which neither end has sent or read one yet.
@@ -381,12 +379,9 @@ Status TlsSession::take_over() {
 // Why the peer has ended the stream. What it thinks of this end's certificate may come as late as this.
 Status TlsSession::ended() const {
   const auto alert = reader_->alert();
-  if (!alert) return Status(Code::kPeerGone, kRead, concat(kClosed, kNoGoodbye), Domain::kErrno, ECONNRESET);
+  if (!alert) return cut_off(kRead);
   if (*alert == SSL3_AD_CLOSE_NOTIFY) return Status(Code::kPeerGone, kRead, kClosed);
-  const int reason = SSL_AD_REASON_OFFSET + *alert;  // libssl's
-  std::string why = mismatch(X509_V_OK, reason);
-  if (!why.empty()) return Status(Code::kMismatch, kRead, std::move(why));
-  return Status(Code::kProtocol, kRead, concat("TLS: ", text_of(library_, ERR_PACK(ERR_LIB_SSL, 0, reason))));
+  return failure(kRead, X509_V_OK, ERR_PACK(ERR_LIB_SSL, 0, SSL_AD_REASON_OFFSET + *alert));
 }
 
 Result<size_t> TlsSession::read(std::span<std::byte> room) {

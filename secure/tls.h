@@ -110,9 +110,9 @@ class TlsSession {
       : library_(library), ssl_(ssl, Free{&library}), fd_(fd), role_(role), credential_(credential) {}
   bool has_proof() const;
   Status take_over();
-  Status failure(int error) const;
+  Status failure(const char* operation, long refused, unsigned long error) const;
+  Status handshake_failure(int error) const;
   Status ended() const;
-  std::string mismatch(long refused, int reason) const;
 
   const OpenSsl& library_;
   std::unique_ptr<ssl_st, Free> ssl_;  // of the handshake; null behind it
