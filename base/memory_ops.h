@@ -72,9 +72,8 @@ class AsyncCopy {
   virtual void wait() = 0;
 };
 
-/// Copies between any two address spaces, in the order in which the copies were started. Any thread may use the lane, but only
-/// one at a time the same AsyncCopy. On a GPU the lane owns a non-blocking stream, so it never waits for the application's
-/// kernels, nor they for it.
+/// Copies between any two address spaces; those under way at a time may end in any order. Any thread may use the lane, but only one at a
+/// time the same AsyncCopy. On a GPU the lane owns non-blocking streams, so it never waits for the application's kernels, nor they for it.
 class CopyLane {
  public:
   virtual ~CopyLane() = default;

