@@ -54,7 +54,9 @@ void StagingPool::Slot::reset() {
   } else {
     place.queued_copy->wait();
   }
-  std::exchange(pool_, nullptr)->give_back(index_);
+  StagingPool& pool = *std::exchange(pool_, nullptr);
+  MutexLock lock(pool.mutex_);
+  pool.give_back(index_);
 }
 
 void StagingPool::Slot::move_to(Client& client) {
@@ -112,22 +114,14 @@ bool StagingPool::is_current_here() const {
 StagingPool::Slot StagingPool::try_take() {
   look_at_departed();
   MutexLock lock(mutex_);
-  return waiting_.empty() && any_free() ? take_free(nullptr) : Slot();
+  return any_free() ? take_free(nullptr) : Slot();
 }
 
 StagingPool::Slot StagingPool::try_take(Client& client) {
   look_at_departed();
   MutexLock lock(mutex_);
-  const bool is_first = waiting_.empty() || waiting_.front() == &client;
-  if (is_first && any_free()) {
-    if (client.waiting_) {
-      client.waiting_ = false;
-      waiting_.pop_front();
-    }
-    Slot slot = take_free(&client);
-    tell_first_in_line();
-    return slot;
-  }
+  if (client.kept_) return Slot(this, *std::exchange(client.kept_, std::nullopt));
+  if (any_free()) return take_free(&client);  // nobody waits
   if (client.held_ == 0 && !client.waiting_) {
     waiting_.push_back(&client);
     client.waiting_ = true;
@@ -150,13 +144,18 @@ StagingPool::Slot StagingPool::take_free(Client* holder) {
 }
 
 void StagingPool::give_back(uint32_t index) {
-  MutexLock lock(mutex_);
   Place& place = places_[index];
   if (place.holder != nullptr) --place.holder->held_;
   place.holder = nullptr;
   if (std::exchange(place.is_lent, false)) --lent_;
-  add_free(index);
-  tell_first_in_line();
+  if (waiting_.empty()) return add_free(index);
+  Client& next = *waiting_.front();
+  waiting_.pop_front();
+  next.waiting_ = false;
+  next.kept_ = index;
+  place.holder = &next;
+  ++next.held_;
+  next.staging_changed();
 }
 
 void StagingPool::depart(Departure departure, UniqueFd fd, ZeroCopySends sends, std::vector<LentSlot> lent) noexcept {
@@ -186,10 +185,6 @@ void StagingPool::look_at_departed() {
   departed_.splice(departed_.end(), one);
 }
 
-void StagingPool::tell_first_in_line() {
-  if (!waiting_.empty() && any_free()) waiting_.front()->staging_changed();
-}
-
 bool StagingPool::is_contended() const {
   MutexLock lock(mutex_);
   return !waiting_.empty();
@@ -197,10 +192,8 @@ bool StagingPool::is_contended() const {
 
 void StagingPool::forget(Client& client) {
   MutexLock lock(mutex_);
-  if (!client.waiting_) return;
-  client.waiting_ = false;
-  std::erase(waiting_, &client);
-  tell_first_in_line();  // the departed one may have blocked them
+  if (std::exchange(client.waiting_, false)) std::erase(waiting_, &client);
+  if (client.kept_) give_back(*std::exchange(client.kept_, std::nullopt));
 }
 
 uint32_t StagingPool::free_count() {

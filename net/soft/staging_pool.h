@@ -10,7 +10,8 @@
 //
 // Its memory, and the copy thread, are created with the first region that needs them and freed with the last comm of the GPU.
 //
-// Fairness: a socket that holds no slot waits in line for its first one, and while any waits none gets a second one. When the
+// Fairness: a socket that holds no slot waits in line for its first one, and while any waits none gets a second one. A slot that
+// comes back is kept for the first in line, which leaves it and is told: the threads of many sockets come for theirs side by side. When the
 // line forms, the holders of slots are told: a socket that is full, because its peer reads slowly or not at all, returns its
 // slots, copies done or not needed. That loses no data: the source stays unchanged until its request is done, and is copied
 // again when the peer reads on. So stalled peers cannot starve the others.
@@ -27,6 +28,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -48,14 +50,15 @@ class StagingPool {
   class Client {
    public:
     virtual ~Client() = default;
-    /// A slot may be free for a client that waits; others wait for a slot that this one holds. Called under the pool's lock from
+    /// A slot is kept for a client that waited; others wait for a slot that this one holds. Called under the pool's lock from
     /// any thread: must not call the pool.
     virtual void staging_changed() = 0;
 
    private:
     friend class StagingPool;
-    uint32_t held_ = 0;
+    uint32_t held_ = 0;  // with the one that is kept for it
     bool waiting_ = false;
+    std::optional<uint32_t> kept_;
   };
 
   /// Ownership of a slot, or of none. Destruction returns it. One thread at a time.
@@ -148,11 +151,11 @@ class StagingPool {
 
   /// A slot that no client needs more urgently, or none. For callers that can do without.
   Slot try_take() TCPX_EXCLUDES(mutex_);
-  /// A slot, or none now. A client that holds none is in line from then on and told when its turn has come.
+  /// A slot, or none now. A client that holds none is in line from then on and told when one is kept for it.
   Slot try_take(Client& client) TCPX_EXCLUDES(mutex_);
   /// True when a client waits. A holder of slots that it cannot use at the moment returns them.
   bool is_contended() const TCPX_EXCLUDES(mutex_);
-  /// Ends the client's wait.
+  /// Ends the client's wait, and passes on what was kept for it.
   void forget(Client& client) TCPX_EXCLUDES(mutex_);
   /// Takes over a socket. When the pool is destroyed before the kernel is done the descriptor is closed: the kernel keeps the pages, and
   /// nobody writes to them.
@@ -171,11 +174,10 @@ class StagingPool {
   };
   bool any_free() const TCPX_REQUIRES(mutex_) { return free_count_ > 0; }
   Slot take_free(Client* holder) TCPX_REQUIRES(mutex_);
-  void give_back(uint32_t index) TCPX_EXCLUDES(mutex_);
+  void give_back(uint32_t index) TCPX_REQUIRES(mutex_);
   void add_free(uint32_t index) TCPX_REQUIRES(mutex_) { free_[(first_free_ + free_count_++) % kSlots] = index; }
   /// Looks at one of the departed sockets, at another one each time: a call costs the same however many there are.
   void look_at_departed() TCPX_EXCLUDES(mutex_);
-  void tell_first_in_line() TCPX_REQUIRES(mutex_);
 
   MemoryOps& memory_;
   const int device_;

@@ -92,12 +92,12 @@ TEST_F(StagingPoolTest, FirstSlotsAreGivenInLine) {
   EXPECT_FALSE(pool_.try_take(hog)) << "and who holds some comes last";
   EXPECT_FALSE(pool_.try_take());
   hogged.pop_back();
+  EXPECT_EQ(b.told, 1) << "there is one for b, too";
+  Slot of_b = pool_.try_take(b);
+  EXPECT_TRUE(of_b) << "though a has not come for its own";
   Slot of_a = pool_.try_take(a);
   EXPECT_TRUE(of_a);
-  EXPECT_EQ(b.told, 1) << "there is one for b, too";
-  EXPECT_FALSE(pool_.try_take(a)) << "a second one, while b waits for its first";
-  Slot of_b = pool_.try_take(b);
-  EXPECT_TRUE(of_b);
+  EXPECT_FALSE(pool_.try_take(a)) << "a second one";
   EXPECT_FALSE(pool_.is_contended());
   hogged.pop_back();
   EXPECT_TRUE(pool_.try_take(hog));
@@ -151,9 +151,12 @@ TEST_F(StagingPoolTest, WhoLeavesTheLineHoldsNobodyUp) {
   hogged.pop_back();
   EXPECT_EQ(next.told, 0);
   pool_.forget(leaving);
-  EXPECT_EQ(next.told, 1);
-  EXPECT_TRUE(pool_.try_take(next));
-  pool_.forget(next);
+  EXPECT_EQ(next.told, 1) << "what was kept for the one that leaves";
+  const Slot of_next = pool_.try_take(next);
+  EXPECT_TRUE(of_next);
+  EXPECT_FALSE(pool_.try_take(leaving)) << "it stands in line anew";
+  pool_.forget(leaving);
+  EXPECT_FALSE(pool_.is_contended());
 }
 
 TEST_F(StagingPoolTest, ASlotComesBackOnlyAfterItsCopy) {
