@@ -148,10 +148,10 @@ Status SendSocket::see_copied(Piece& piece) {
 }
 
 SendSocket::Step SendSocket::write_pieces(size_t& written) {
-  if (records_ != nullptr && records_->has_unsent()) return write_records({}, written);
   // A full socket waiting in line for a slot would only pass it on.
   if (full_ && piece(0).state == State::kUncopied && !has_room()) return Step::kFull;
-  start_copies();
+  start_copies();  // first of all: it takes what was kept for it, and if the socket is full, passes it on
+  if (records_ != nullptr && records_->has_unsent()) return write_records({}, written);
   if (piece(0).bound != nullptr) return write_bound(written);
   parts_.clear();
   int flags = MSG_NOSIGNAL | MSG_DONTWAIT;

@@ -264,6 +264,25 @@ TEST_F(SoftStaging, AFailureIsToldOnlyAfterCopiesInFlight) {
   memory_.release_copies();
 }
 
+TEST_F(SoftStaging, WhoIsFullWithARecordPassesItsSlotOn) {
+  constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than its buffers take
+  io_ = *IoPool::create(1);
+  encrypts_ = true;
+  auto full = make(kLarge, kMiB, 1, 4096, 1);
+  encrypts_ = false;
+  auto other = make(kMiB, kMiB, 2);
+  Blocker blocker(*io_);
+  auto all = take_all_slots();
+  full->post_from_host(0, kLarge);
+  full->post(0, 1000);
+  blocker.release();
+  ASSERT_TRUE(wait_until([&] { return staging_->is_contended(); }));
+  wait_until_quiet(full->wire.theirs.data[0]);
+  other->post(0, 1000);
+  all.pop_back();
+  other->expect_arrived_and_done();
+}
+
 TEST_F(SoftStaging, ManyCommsShareAFewSlots) {
   constexpr size_t kComms = 100, kBytes = 300000;
   std::vector<std::unique_ptr<Sender>> senders;

@@ -67,9 +67,11 @@ class Reader {
 class Sender {
  public:
   Sender(HiddenMemoryOps& memory, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging, uint32_t chunk_bytes,
-         size_t bytes, uint64_t seed, int buffer_bytes, size_t data_sockets = 2, bool spare_copies = false)
+         size_t bytes, uint64_t seed, int buffer_bytes, size_t data_sockets = 2, bool spare_copies = false, bool encrypts = false)
       : wire(chunk_bytes, buffer_bytes, data_sockets), content(bytes), source(std::move(*memory.allocate_device(0, bytes))) {
     wire.ours.spare_copies = spare_copies;
+    for (size_t i = 0; encrypts && i < data_sockets; ++i)
+      wire.ours.ciphers.push_back(must(RecordCipher::create(must(Secret::zeros(32)), RecordCipher::Work::kSeals)));
     comm = must(SoftSendComm::create(memory, 0, std::move(io), std::move(staging), std::move(wire.ours)));
     fill_pattern(content, seed);
     EXPECT_TRUE((*memory.make_copy_lane(0))->copy(source.device(), content.data(), bytes).is_ok());
@@ -145,8 +147,8 @@ class SoftStaging : public ::testing::Test {
   std::unique_ptr<Sender> make(uint32_t chunk_bytes, size_t bytes, uint64_t seed = 1, int buffer_bytes = 0,
                                size_t data_sockets = 2) {
     prepared_ = true;
-    auto sender =
-        std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes, data_sockets, spare_copies_);
+    auto sender = std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes, data_sockets,
+                                           spare_copies_, encrypts_);
     sender->register_source();
     return sender;
   }
@@ -191,7 +193,7 @@ class SoftStaging : public ::testing::Test {
   HiddenMemoryOps memory_;
   std::shared_ptr<IoPool> io_ = *IoPool::create(2);
   std::shared_ptr<StagingPool> staging_ = std::make_shared<StagingPool>(memory_, 0);
-  bool prepared_ = false, spare_copies_ = false;
+  bool prepared_ = false, spare_copies_ = false, encrypts_ = false;
   static constexpr size_t kUnread = kFirstPieceBytes;
 };
 
