@@ -119,6 +119,10 @@ MALFORMED = (
     b'{"round": 1, "kind": "here", "place": 1, "table": []}',
     b'{"round": 1, "kind": "offer", "manifest": "", "before": [7]}',
     b'{"round": 1, "kind": "offer", "manifest": "", "before": 0}',
+    b'{"round": 1, "kind": "offer", "manifest": "", "before": []}',
+    b'{"round": 1, "kind": "offer", "manifest": "", "before": [], "place": 0}',
+    b'{"round": 1, "kind": "offer", "manifest": "", "before": [], "place": -1, "table": null}',
+    b'{"round": 1, "kind": "offer", "manifest": "", "before": [], "place": 0, "table": 7}',
     b'{"round": 1, "kind": "offer", "manifest": ""}',
     b'{"round": 1, "kind": "tick", "lost": {"1": 2}, "dropped": [], "over": true}',
     b'{"round": 1, "kind": "tick", "lost": [1e999], "dropped": [], "over": true}',
@@ -169,8 +173,8 @@ def test_a_rank_that_is_followed_before_it_has_called_answers_later(tmp_path: Pa
     assert Ranks(tmp_path, 3, _followed_early).values() == [True, True, True]
 
 
-def _counted(group: Group, count: int) -> tuple[Counter[str], int]:
-    """Messages that come to this rank in a broadcast of that many tensors, by kind, and what it reads."""
+def _kinds_heard(group: Group) -> Counter[str]:
+    """Messages that come to this rank from now on, by kind."""
     station = weights.station_of(group)
     kinds: Counter[str] = Counter()
     read = station._read
@@ -181,6 +185,12 @@ def _counted(group: Group, count: int) -> tuple[Counter[str], int]:
         return mail
 
     station._read = counting  # type: ignore[method-assign]
+    return kinds
+
+
+def _counted(group: Group, count: int) -> tuple[Counter[str], int]:
+    """Messages that come to this rank in a broadcast of that many tensors, and what it reads."""
+    kinds = _kinds_heard(group)
     reads = []
     for name in ("read", "read_async"):
         setattr(Connection, name, lambda *arguments, of=getattr(Connection, name), **more: reads.append(1) or of(*arguments, **more))
@@ -192,12 +202,26 @@ def _counted(group: Group, count: int) -> tuple[Counter[str], int]:
 
 @pytest.mark.parametrize(("count", "reads"), [(8, [0, 1, 1]), (5000, [0, 3, 3])])
 def test_a_chain_that_loses_nobody_is_told_once(tmp_path: Path, count: int, reads: list[int]) -> None:
-    """Each receiver hears of the ranks before it in the offer, and follows one at once. Manifest and table come with the messages, but
-    each receiver reads long ones, and the one piece that there is."""
+    """Each receiver hears of the ranks before it in the offer, and follows one at once; the one behind the source need not. Manifest and
+    table come with the messages, but each receiver reads long ones, and the one piece that there is."""
     said = Ranks(tmp_path, 3, _counted, count).values()
     for rank, (kinds, _) in enumerate(said):
-        assert kinds["follow"] == (1 if rank < 2 else 0), (rank, kinds)
+        assert kinds["follow"] == (1 if rank == 1 else 0), (rank, kinds)
     assert [read for _, read in said] == reads
+
+
+def _left_at_once(group: Group) -> tuple[bool, tuple[int, ...], Counter[str]]:
+    state = state_of(group.rank)
+    kinds = _kinds_heard(group)
+    report = weights.broadcast(state, 0, group=group, timeout=LIMIT)
+    group.close()
+    return is_of(state, 0), report.lost, kinds
+
+
+def test_a_single_receiver_needs_the_offer_alone_and_leaves_when_it_has_all(tmp_path: Path) -> None:
+    source, receiver = Ranks(tmp_path, 2, _left_at_once).values()
+    assert source[:2] == receiver[:2] == (True, ()), (source, receiver)
+    assert source[2]["follow"] == receiver[2]["here"] == 0 and receiver[2]["offer"] == 1, (source, receiver)
 
 
 NO_MANIFESTS: tuple[tuple[Any, str], ...] = (
@@ -220,7 +244,7 @@ def test_a_manifest_that_is_none_ends_the_round(tmp_path: Path) -> None:
         weights.station_of(second)
         for manifest, error in NO_MANIFESTS:
             number = station.begin_round()
-            to = station.reach(1, number, "offer", LIMIT, manifest=manifest, before=[])
+            to = station.reach(1, number, "offer", LIMIT, manifest=manifest, before=[], place=0, table=None)
             assert to is not None
             took, why = call(second, {"w": np.zeros(1, np.uint8)})
             assert why.startswith(error) and took < AT_ONCE, (manifest, why)

@@ -4,9 +4,11 @@ Every rank advertises its tensors for reading, and tells those who follow it how
 are ready, a receiver those that it has read. A receiver whose rank before it is lost follows the one before that, up to the source.
 So the source needs to know only how far everybody is. Messages, all through `Station`:
 
-    offer     source -> all         its manifest, which they compare with their tensors, and which ranks are between it and each
+    offer     source -> all         its manifest, which they compare with their tensors, and which ranks are between it and each. The
+                                    one behind it reads without asking, and a single receiver as soon as its own tensors agree
     tick      source -> receiver    the round has begun, and goes on without those that are lost: `dropped` are those of them that are
-                                    silent or gone, `lost` all. `over`: everybody else has everything
+                                    silent or gone, `lost` all. `over`: everybody else has everything. A single
+                                    receiver does not wait for that
     abort     source -> receiver    nobody will have everything, or this one was taken out: which rank says so, and why
     follow    receiver -> a rank    it reads from that one, whose answer is `here`. Sent as soon as it is ready, maybe too early
     here      receiver -> source    so many pieces are in place, none as soon as its tensors are as the manifest says

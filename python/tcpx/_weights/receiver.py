@@ -126,7 +126,12 @@ class Receiver(Member):
         for early in self.station.asked(self.round):
             relay.follow(early)
         self._upstream = [self.source, *offer.body["before"]]
-        self._follow()
+        if offer.body["table"] is None or len(self._upstream) > 1:
+            self._follow()
+        else:
+            self._followed[self.source] = source
+            self._hear(offer, relay)
+            self._advance(source, relay)
         while True:
             for mail in self.station.mail(LOOK):
                 if mail.connection is source and mail.kind == "offer":
@@ -148,6 +153,8 @@ class Receiver(Member):
             if relay.place == whole != told or now >= next_tick:
                 told, next_tick = relay.place, now + TICK
                 self.station.try_tell(source, self.round, "here", place=relay.place, table=None)
+            if relay.place == whole and self.station.group.world_size == 2:
+                return Report(self.nbytes, ())  # there is nobody else
             gone = self.station.gone({**self._followed, self.source: source})
             if self.source in gone:
                 if relay.place == whole:
@@ -162,16 +169,20 @@ class Receiver(Member):
         if mail.kind == "follow":
             relay.follow(mail)
         elif mail.kind == "here" and mail.connection is self._followed.get(self._upstream[-1]):
-            if self._pull is None and body["table"] is not None:
-                layout = self.tensors, self.pieces, relay.place
-                self._pull = Pull(mail.rank, mail.connection, body["table"], *layout, self.timeout, self.window)
-            if self._pull is not None:
-                self._pull.hear(body["place"])
+            self._hear(mail, relay)
         elif mail.kind == "tick" and of_source:
             self._lost.update(body["lost"])
             for rank in body["dropped"]:
                 self._drop(rank)
                 relay.drop(rank)
+
+    def _hear(self, mail: Mail, relay: Relay) -> None:
+        """What the rank before this one has."""
+        if self._pull is None and mail.body["table"] is not None:
+            layout = self.tensors, self.pieces, relay.place
+            self._pull = Pull(mail.rank, mail.connection, mail.body["table"], *layout, self.timeout, self.window)
+        if self._pull is not None:
+            self._pull.hear(mail.body["place"])
 
     def _advance(self, source: Connection, relay: Relay) -> None:
         """Reads what the rank before this one has, and follows the one before that when it is lost."""

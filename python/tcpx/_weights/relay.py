@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..endpoint import Connection
 from ..errors import Protocol
@@ -42,10 +43,18 @@ class Relay:
         ]
         self._table = Parcel(b"".join(rows), endpoint)
 
-    def follow(self, mail: Mail) -> None:
+    def said(self) -> dict[str, Any]:
+        """What a rank that reads from this one has to know."""
+        return {"place": self.place, "table": self._table.said}
+
+    def lead(self, rank: int, connection: Connection) -> None:
         """A rank reads from this one from now on."""
-        self._followers[mail.rank] = mail.connection
-        self._station.try_tell(mail.connection, self._round, "here", place=self.place, table=self._table.said)
+        self._followers[rank] = connection
+
+    def follow(self, mail: Mail) -> None:
+        """A rank asks to read from this one."""
+        self.lead(mail.rank, mail.connection)
+        self._station.try_tell(mail.connection, self._round, "here", **self.said())
 
     def reach(self, place: int) -> None:
         """So many pieces are there."""

@@ -42,8 +42,11 @@ class Source(Member):
                     self._meet()  # they wait for this rank, and are told why it does not begin
                 raise
             self._meet()
+            if len(self.to) == 1:
+                relay.reach(len(self.pieces))  # it waits for nobody else's tensors
             for rank in [one for one in self.others if one in self.to]:
-                if self.station.try_tell(self.to[rank], self.round, "offer", manifest=manifest.said, before=self.chain):
+                if self.station.try_tell(self.to[rank], self.round, "offer", **self._offer(manifest, relay, self.chain)):
+                    self._lead(relay, rank, self.chain)
                     self.chain.append(rank)
             self.counts = dict.fromkeys(self.chain, -1)
             self._wait_for_all(manifest, relay)
@@ -83,25 +86,35 @@ class Source(Member):
             if connection is not None:
                 self.to[rank] = connection
 
+    def _offer(self, manifest: Parcel, relay: Relay, before: list[int]) -> dict[str, Any]:
+        return {"manifest": manifest.said, "before": before, **({"place": 0, "table": None} if before else relay.said())}
+
+    def _lead(self, relay: Relay, rank: int, before: list[int]) -> None:
+        if not before:
+            relay.lead(rank, self.to[rank])
+
     def _wait_for_all(self, manifest: Parcel, relay: Relay) -> None:
         waited = set(self.chain)
         while waited := waited & set(self.chain):
             for mail in self._mail():
                 if mail.kind == "here":
                     waited.discard(mail.rank)
-                    self.counts[mail.rank] = 0
+                    self._count(mail.rank, mail.body["place"])
                 elif mail.kind == "failed":
                     raise said_in(mail)
                 elif mail.kind == "follow":
                     relay.follow(mail)
             for rank in self.station.gone({rank: self.to[rank] for rank in self.chain}):
-                offer = {"manifest": manifest.said, "before": self.chain[: self.chain.index(rank)]}
+                before = self.chain[: self.chain.index(rank)]
+                offer = self._offer(manifest, relay, before)
                 again = self.station.reach(rank, self.round, "offer", min(self._left(), BRIEF), **offer)
                 self._tick()  # the others take a silence of all that time for this one's end
                 if again is None:
                     self._lose(rank)
                 else:  # another process has joined as that rank
                     self.to[rank] = again
+                    self.counts[rank] = -1
+                    self._lead(relay, rank, before)
                     waited.add(rank)
                     self._renewed.add(rank)
             self._tick()
@@ -110,9 +123,6 @@ class Source(Member):
 
     def _move(self, relay: Relay) -> None:
         while any(self.counts[rank] < len(self.pieces) for rank in self.chain):
-            for rank in self.station.gone({rank: self.to[rank] for rank in self.chain}):
-                self._lose(rank)
-            self._lose_the_silent()
             for mail in self._mail():
                 if mail.kind == "here":
                     self._count(mail.rank, mail.body["place"])
@@ -121,6 +131,11 @@ class Source(Member):
                     self._lose(mail.rank, alive=True)
                 elif mail.kind == "follow":
                     relay.follow(mail)
+            # A single receiver that has all may have left.
+            missing = {rank: self.to[rank] for rank in self.chain if len(self.others) > 1 or self.counts[rank] < len(self.pieces)}
+            for rank in self.station.gone(missing):
+                self._lose(rank)
+            self._lose_the_silent()
             if self.chain:
                 self.say_progress(max(0, min(self.counts[rank] for rank in self.chain)))
             self._tick()

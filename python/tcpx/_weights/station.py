@@ -47,14 +47,18 @@ def _ranks(value: Any) -> tuple[int, ...]:
     return tuple(map(integer, items(value)))
 
 
+def _table(value: Any) -> memoryview | Slot | None:
+    return None if value is None else Parcel.read(value)
+
+
 #: What messages say, by their kind; see `tcpx._weights.chain`.
 _REASON: dict[str, Callable[[Any], Any]] = {"code": text, "text": text, "rank": integer}
 _KINDS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "tick": {"lost": _ranks, "dropped": _ranks, "over": bool},
-    "offer": {"manifest": Parcel.read, "before": _ranks},
+    "offer": {"manifest": Parcel.read, "before": _ranks, "place": integer, "table": _table},
     "abort": _REASON,
     "follow": {},
-    "here": {"place": integer, "table": lambda value: None if value is None else Parcel.read(value)},
+    "here": {"place": integer, "table": _table},
     "failed": _REASON,
 }
 #: Kinds that only the source of a round sends: the numbers of different sources are not compared.
