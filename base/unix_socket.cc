@@ -107,6 +107,16 @@ Result<PeerProcess> peer_process(int socket) {
   return PeerProcess{.pid = facts.pid, .uid = facts.uid};
 }
 
+Result<UniqueFd> peer_pidfd(int socket) {
+  constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD: Linux, include/uapi/asm-generic/socket.h
+  int descriptor = -1;
+  socklen_t length = sizeof descriptor;
+  if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &descriptor, &length) == 0) return UniqueFd(descriptor);
+  const Status why = system_error("ask for the peer's pidfd", errno);
+  if (is_shortage(why)) return why;
+  return Status(Code::kUnsupported, "ask for the peer's pidfd", why.to_string());
+}
+
 bool is_unix_socket(int descriptor) {
   int domain = 0;
   socklen_t length = sizeof domain;

@@ -227,7 +227,14 @@ Status Meeting::take(ForeignFd socket, const PeerProcess& process) {
   peer_->socket = std::move(socket);
   peer_->pid = process.pid;
   peer_->same_process = process.pid == ::getpid();
-  if (process.pid == 0 || peer_->same_process) return Status::ok();
+  if (peer_->same_process) return Status::ok();
+  auto told = peer_pidfd(peer_->socket.get());
+  if (told.is_ok()) {
+    peer_->process = std::move(*told);
+    return Status::ok();
+  }
+  if (is_shortage(told.status())) return told.status();
+  if (process.pid == 0) return Status::ok();
   peer_->process = open_process(process.pid);
   if (peer_->process) return Status::ok();
   // Without a pidfd, a later process with the same pid could be taken for the peer.

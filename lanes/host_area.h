@@ -84,7 +84,7 @@ class SharedArea {
 /// Threads: any for the two `alive` words; otherwise one at a time.
 struct HostPeer {
   pid_t pid = 0;     ///< the peer's, in this pid namespace; 0: not visible from here
-  UniqueFd process;  ///< pidfd of the peer, readable once it has ended; empty without `pid`
+  UniqueFd process;  ///< pidfd of the peer, readable once it has ended; empty: the kernel gives none
   ForeignFd socket;  ///< Unix socket that wakes the peer's control stream
   ForeignFd files;   ///< Unix socket for descriptors only, in the order in which frames mention them
   SharedArea area;

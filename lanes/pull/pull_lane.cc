@@ -66,7 +66,12 @@ void PulledLane::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot
   if (sources.empty()) return;
   const auto lease = registry.lease(conn, slot, leases_);
   if (!lease) return;
-  const auto& [given, access] = *lease;
+  auto [given, access] = *lease;
+  // Without a pidfd this end would not see that the peer has ended in the middle of a write, and would wait for the write.
+  if (!host_.same_process && !host_.process) {
+    if (access == SlotAccess::kWrite) return;
+    access = SlotAccess::kRead;
+  }
   const WireLease head{.slot = slot, .word = given.word, .access = static_cast<uint64_t>(access)};
   std::vector<std::byte> words(sizeof head + std::as_bytes(std::span(sources)).size());
   std::memcpy(words.data(), &head, sizeof head);
@@ -123,8 +128,6 @@ bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange>
   const bool on_host = is_of_host(job->ranges.front().region(), parts_.memory);
   pull.writes = writes;
   if (writes) {
-    // Nobody could tell that a peer without a pidfd has ended in the middle of a write.
-    if (!peer_.same_process && !peer_.process) return false;
     pull.writing.emplace(peer_.peer_leases(), pull.leases);
     if (!lasts(pull)) return false;
   }

@@ -3,7 +3,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -26,6 +29,8 @@ std::string a_name() {
 std::span<const std::byte> of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
+
+constexpr int kNoNamespaces = 100, kNoPidfds = 101;
 
 struct Ends {
   ForeignFd a, b;
@@ -94,6 +99,53 @@ TEST(UnixSocket, EachEndLearnsWhoTheOtherIs) {
     EXPECT_EQ(peer->pid, ::getpid());
     EXPECT_EQ(peer->uid, ::geteuid());
   }
+}
+
+/// 0, or the number of the step that failed, in a process that cannot see its peer's number.
+int watch_unseen_peer(const std::string& name, int peer_ends) {
+  auto socket = connect_unix(name);
+  if (!socket.is_ok()) return 1;
+  const auto peer = peer_process(socket->get());
+  if (!peer.is_ok() || peer->pid != 0) return 2;
+  const auto process = peer_pidfd(socket->get());
+  if (!process.is_ok()) return process.status().code() == Code::kUnsupported ? kNoPidfds : 3;
+  pollfd ended{process->get(), POLLIN, 0};
+  if (::poll(&ended, 1, 50) != 0) return 4;
+  ::close(peer_ends);
+  return ::poll(&ended, 1, 10'000) == 1 ? 0 : 5;
+}
+
+TEST(UnixSocket, APeerOfAnotherPidNamespaceIsSeenToEnd) {
+  const std::string name = a_name();
+  int peer_ends[2];
+  ASSERT_EQ(::pipe(peer_ends), 0);
+  const pid_t peer = ::fork();
+  ASSERT_GE(peer, 0);
+  if (peer == 0) {
+    const ForeignFd listener = listen_unix(name, 2).value();  // the kernel notes who listens
+    ::close(peer_ends[1]);
+    char none = 0;
+    ::_exit(::read(peer_ends[0], &none, 1) == 0 ? 0 : 1);
+  }
+  ::close(peer_ends[0]);
+  ASSERT_TRUE(wait_until([&] { return connect_unix(name).is_ok(); }));
+  const pid_t maker = ::fork();
+  ASSERT_GE(maker, 0);
+  if (maker == 0) {
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(kNoNamespaces);
+    const pid_t watcher = ::fork();  // of the new namespace
+    if (watcher == 0) ::_exit(watch_unseen_peer(name, peer_ends[1]));
+    ::close(peer_ends[1]);
+    int result = 0;
+    ::_exit(watcher > 0 && ::waitpid(watcher, &result, 0) == watcher ? WEXITSTATUS(result) : 6);
+  }
+  ::close(peer_ends[1]);
+  int result = 0;
+  ASSERT_EQ(::waitpid(maker, &result, 0), maker);
+  EXPECT_EQ(::waitpid(peer, nullptr, 0), peer);
+  if (WEXITSTATUS(result) == kNoNamespaces) GTEST_SKIP() << "unshare makes no pid namespaces here";
+  if (WEXITSTATUS(result) == kNoPidfds) GTEST_SKIP() << "the kernel tells no pidfd of a peer: it takes Linux 6.5";
+  EXPECT_EQ(WEXITSTATUS(result), 0);
 }
 
 TEST(UnixSocket, ADescriptorIsPassed) {

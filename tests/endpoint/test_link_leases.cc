@@ -394,6 +394,13 @@ TEST_F(LinkLeases, AFailedLinkWaitsForWhoWrites) {
   EXPECT_FALSE(link_->serves(host_id_));
 }
 
+TEST_F(LinkLeases, WhoseEndCouldNotBeSeenMayReadAlone) {
+  host_peer_->same_process = false;
+  const auto lease = given_after_read();
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(lease->second.access, static_cast<uint64_t>(SlotAccess::kRead));
+}
+
 TEST_F(LinkLeases, AWriterThatHasEndedIsNotWaitedFor) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);

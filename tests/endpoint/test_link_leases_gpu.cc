@@ -32,7 +32,6 @@ TEST_F(LinkLeasesOnGpu, IsReadWithoutAsking) {
 
 TEST_F(LinkLeasesOnGpu, IsWrittenWithoutAsking) {
   (void)lend();
-  host_peer_->same_process = true;  // else it would need a pidfd of the peer
   const OperationId id = write(device(0, kLong));
   ASSERT_TRUE(drive([&] { return !pending(id); }));
   EXPECT_TRUE(end_of(id).is_ok());
@@ -41,14 +40,7 @@ TEST_F(LinkLeasesOnGpu, IsWrittenWithoutAsking) {
   EXPECT_EQ(peer_area_.leases(false).writing[0], 0u);
 }
 
-TEST_F(LinkLeasesOnGpu, APeerThatCannotBeNamedIsNotWritten) {
-  (void)lend();
-  (void)write(device(0, kLong));
-  EXPECT_TRUE(await(FrameType::kWrite));
-}
-
 TEST_F(LinkLeasesOnGpu, AWriteStopsWhereItsLeaseEnds) {
-  host_peer_->same_process = true;
   gpu_.hold_mapping();
   std::atomic<uint64_t>& word = lend();
   const Bytes before = peers_;
