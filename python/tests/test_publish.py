@@ -16,6 +16,7 @@ import tcpx
 from tcpx import weights
 from tcpx._weights import publication as _publication
 from tcpx._weights.shard import Box, common_runs
+from tcpx.endpoint import Connection
 from tcpx.rendezvous import Group
 from tcpx.weights import Shard
 
@@ -157,16 +158,34 @@ def test_a_look_that_runs_into_the_deadline_says_what_was_seen_before(
 ) -> None:
     first, second = two
     publication = weights.publish({"w": np.zeros(8)}, group=first, version=4)
-    state, looks = _publication._Original.state, itertools.count()
+    read, looks = _publication._read_slots, itertools.count()
 
-    def late(original: _publication._Original) -> int:
+    def late(slots: Any) -> list[bytearray]:
         if next(looks) > 0:
             raise tcpx.Timeout("TCPX_E_TIMEOUT: read: deadline passed", "")
-        return state(original)
+        return read(slots)
 
-    monkeypatch.setattr(_publication._Original, "state", late)
+    monkeypatch.setattr(_publication, "_read_slots", late)
     with publication.update(version=9), pytest.raises(tcpx.Timeout, match="have no one version"):
         weights.fetch_into({"w": np.empty(8)}, group=second, timeout=LIMIT)
+
+
+def test_who_waits_for_a_version_reads_the_state_alone(two: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two
+    publication = weights.publish({"w": np.zeros(8)}, group=first)
+    sizes = []
+    read = Connection.read_async
+
+    def counting(connection: Connection, into: Any, *arguments: Any, **more: Any) -> Any:
+        sizes.append(len(into))
+        return read(connection, into, *arguments, **more)
+
+    monkeypatch.setattr(Connection, "read_async", counting)
+    with pytest.raises(tcpx.Timeout):
+        weights.fetch_into({"w": np.empty(8)}, group=second, timeout=0.3, newer_than=0)
+    states = [size for size in sizes if size == 8]
+    assert len(states) > 2 and len(sizes) == len(states) + 1, sizes  # and the table, once
+    del publication
 
 
 def test_another_publication_takes_its_place(two: tuple[Group, Group]) -> None:
@@ -206,8 +225,10 @@ def test_a_publication_that_is_closed_is_not_read_any_more(two: tuple[Group, Gro
     mine = np.empty(8)
     assert weights.fetch_into({"w": mine}, group=second, timeout=LIMIT) == 0 and (mine == 3).all()
     station = weights.station_of(second)
-    original = _publication._Original(station, "weights", ["w"], 0, time.monotonic() + LIMIT)
-    slot = original.rows["w"].slot
+    known: dict[int, _publication._Original] = {}
+    assert _publication._try_read(station, "weights", [0], _publication.parts_of({"w": mine}), time.monotonic() + LIMIT, -1, known) == 0
+    slot = known[0].rows["w"].slot
+    assert slot is not None
     held = list(publication._registrations)  # a release, and not that nobody holds them any more
     publication.close()
     with pytest.raises(tcpx.NotFound):

@@ -26,7 +26,7 @@ from ..operation import Operation
 from ..slot import Slot
 from .foreign import integer, items, json_of, reading, slot_of, text, text_of
 from .manifest import LONGEST_MANIFEST, Tensor, mismatch
-from .reads import register, start_reads
+from .reads import abandon, register, start_reads
 from .shard import Box, Shard, common_runs
 from .station import Station
 
@@ -135,33 +135,47 @@ class _Row(NamedTuple):
 
 
 class _Original:
-    """What one rank has published, as a reader sees it."""
+    """What one rank has published, as a reader sees it. record: says where; rows: of the tensors that are wanted, once read."""
 
-    def __init__(self, station: Station, name: str, wanted: Iterable[str], rank: int, deadline: float) -> None:
-        left = max(deadline - time.monotonic(), 0.0)
+    def __init__(self, name: str, rank: int, record: str, connection: Connection, deadline: float) -> None:
         self.rank = rank
-        self._left = max(left, 0.001)
-        record = station.group.store.wait(_key(name, rank), left, f"rank {rank}")
-        self._connection: Connection = station.group.connection(rank, left)
+        self.record = record
+        self.connection = connection
+        self.rows: dict[str, _Row] = {}
+        self._deadline = deadline
         with reading(f"the record of {name!r} of rank {rank}"):
             places = json_of(record)
-            table, self._state = slot_of(places["table"]), slot_of(places["state"])
-            if table.nbytes > LONGEST_MANIFEST or self._state.nbytes != _STATE.size:
-                raise ValueError(f"a table of {table.nbytes} bytes, a state of {self._state.nbytes}")
-        data = bytearray(table.nbytes)
-        self._connection.read(data, table, timeout=self._left)
-        with reading(f"the table of {name!r} of rank {rank}"):
-            self.rows = _rows_in(data, wanted)
+            self.table, self.state = slot_of(places["table"]), slot_of(places["state"])
+            if self.table.nbytes > LONGEST_MANIFEST or self.state.nbytes != _STATE.size:
+                raise ValueError(f"a table of {self.table.nbytes} bytes, a state of {self.state.nbytes}")
 
-    def state(self) -> int:
-        """2 * version, one more while it changes, `_CLOSED`."""
-        data = bytearray(_STATE.size)
-        self._connection.read(data, self._state, timeout=self._left)
-        return int(_STATE.unpack(data)[0])
+    def left(self) -> float:
+        """Seconds, for an operation."""
+        return max(self._deadline - time.monotonic(), 0.001)
 
     def read(self, ranges: Iterable[tuple[Tensor, int, bool, Slot]]) -> list[Operation]:
         """See `start_reads`."""
-        return start_reads(self._connection, ranges, self._left)
+        return start_reads(self.connection, ranges, self.left())
+
+
+def _read_slots(slots: Sequence[tuple[_Original, Slot]]) -> list[bytearray]:
+    """The bytes of all of them, which are under way at the same time."""
+    data = [bytearray(slot.nbytes) for _, slot in slots]
+    running: list[Operation] = []
+    try:
+        for (original, slot), room in zip(slots, data):
+            running.append(original.connection.read_async(room, slot, timeout=original.left(), stream=None))
+        for operation in running:
+            operation.wait()
+    except BaseException:
+        abandon(running)
+        raise
+    return data
+
+
+def _states_of(originals: Sequence[_Original]) -> list[int]:
+    """Of each 2 * version, one more while it changes, `_CLOSED`."""
+    return [int(_STATE.unpack(data)[0]) for data in _read_slots([(one, one.state) for one in originals])]
 
 
 def read_into(
@@ -176,10 +190,11 @@ def read_into(
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
     why: Error | None = None
+    known: dict[int, _Original] = {}
     try:
         while True:
             try:
-                version = _try_read(station, name, ranks, parts, deadline, newer_than)
+                version = _try_read(station, name, ranks, parts, deadline, newer_than, known)
                 if version is not None:
                     return version
                 newer = f"newer than {newer_than} " if newer_than >= 0 else ""
@@ -187,6 +202,7 @@ def read_into(
                 why = Timeout(f"{Timeout.code}: fetch: {said}", "", "fetch", said)
             except (PeerGone, NotFound, Cancelled) as error:
                 why = error  # it has ended: there may be another one
+                known.clear()
                 now = {rank: one for rank, one in station.group.connected().items() if rank in ranks}
                 for rank in station.gone(now):
                     station.group.drop(rank, now[rank])
@@ -205,10 +221,29 @@ def read_into(
 
 
 def _try_read(
-    station: Station, name: str, ranks: Sequence[int], parts: Mapping[str, Part], deadline: float, newer_than: int
+    station: Station,
+    name: str,
+    ranks: Sequence[int],
+    parts: Mapping[str, Part],
+    deadline: float,
+    newer_than: int,
+    known: dict[int, _Original],
 ) -> int | None:
-    originals = [_Original(station, name, parts, rank, deadline) for rank in ranks]
-    states = [original.state() for original in originals]
+    """known: by rank, what has been seen of them. A look that finds nothing new reads their states alone."""
+    new = []
+    for rank in ranks:
+        left = max(deadline - time.monotonic(), 0.0)
+        record = station.group.store.wait(_key(name, rank), left, f"rank {rank}")
+        connection = station.group.connection(rank, left)
+        if rank not in known or known[rank].record != record or known[rank].connection is not connection:
+            known[rank] = _Original(name, rank, record, connection, deadline)
+            new.append(known[rank])
+    originals = [known[rank] for rank in ranks]
+    data = _read_slots([*((one, one.state) for one in originals), *((one, one.table) for one in new)])
+    for original, table in zip(new, data[len(originals) :]):
+        with reading(f"the table of {name!r} of rank {original.rank}"):
+            original.rows = _rows_in(table, parts)
+    states = [int(_STATE.unpack(state)[0]) for state in data[: len(originals)]]
     if len(set(states)) != 1 or states[0] % 2 != 0 or states[0] // 2 <= newer_than:
         return None
     plan = [(original, list(_ranges_of(original, others, parts))) for original, others in _with_earlier(originals)]
@@ -222,7 +257,7 @@ def _try_read(
             failed.append(error)
     if failed:
         raise failed[0]
-    return states[0] // 2 if [original.state() for original in originals] == states else None
+    return states[0] // 2 if _states_of(originals) == states else None
 
 
 def _with_earlier(originals: Sequence[_Original]) -> Iterator[tuple[_Original, Sequence[_Original]]]:
