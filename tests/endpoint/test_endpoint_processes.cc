@@ -255,11 +255,13 @@ TEST_F(EndpointOfShortPatience, B10_TheTimeoutOfTransfersThatStandStillHoldsForA
   const SubmitOptions options{.timeout = std::chrono::seconds(30)};
   std::vector<OperationId> ids;
   // Reads: what a write was granted may all be in the kernel's buffers when the peer stops, and no transfer waits then.
-  for (size_t i = 0; i < kCount; ++i) ids.push_back(endpoint_->read_async(conn_, {&range, 1}, {&remote, 1}, options).value());
+  const auto start = [&] { ids.push_back(endpoint_->read_async(conn_, {&range, 1}, {&remote, 1}, options).value()); };
+  for (size_t i = 0; i < kCount; ++i) start();
   ASSERT_TRUE(wait_until([&] { return endpoint_->poll(ids.front()).state == OperationState::kDone; }));
   ids.erase(ids.begin());
-  // In the middle of another one. It may have served the first before it had begun any other.
+  // In the middle of another one. It may have served the first before it had begun any other, and all between two looks.
   ASSERT_TRUE(wait_until([&] {
+    start();
     peer_.stop();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (endpoint_->flight_record().find(": moves") != std::string::npos) return true;
