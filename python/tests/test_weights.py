@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +53,29 @@ def test_broadcast(tmp_path: Path, world_size: int) -> None:
             assert report == (sum(array.nbytes for array in state_of(seed).values()), ())
 
 
-def _with_progress(group: Group) -> list[tuple[int, int]]:
+def _with_progress(group: Group, late: float) -> list[tuple[int, int]]:
+    """late: seconds after which the source hears what has come."""
     said: list[tuple[int, int]] = []
+    station = weights.station_of(group)
+    if group.rank == 0 and late > 0:
+        mail = station.mail
+
+        def hears_late(timeout: float) -> Any:
+            time.sleep(late)
+            return mail(timeout)
+
+        station.mail = hears_late  # type: ignore[method-assign]
     weights.broadcast(
         state_of(0), 0, group=group, timeout=LIMIT, piece_bytes=1 << 16, window=2, progress=lambda *place: said.append(place)
     )
     return said
 
 
-def test_progress_rises_to_the_total(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("world_size", "late"), [(3, 0.0), (2, 0.5)])
+def test_progress_rises_to_the_total(tmp_path: Path, world_size: int, late: float) -> None:
+    """Also at a source that hears nothing before its single receiver has everything, and has left."""
     total = sum(array.nbytes for array in state_of(0).values())
-    for said in Ranks(tmp_path, 3, _with_progress).values():
+    for said in Ranks(tmp_path, world_size, _with_progress, late).values():
         assert said == sorted(set(said)) and said[-1] == (total, total)
         assert all(of == total for _, of in said)
 

@@ -96,7 +96,8 @@ class Source(Member):
     def _wait_for_all(self, manifest: Parcel, relay: Relay) -> None:
         waited = set(self.chain)
         while waited := waited & set(self.chain):
-            for mail in self._mail():
+            gone = self._gone()
+            for mail in self._mail(0 if gone else LOOK):
                 if mail.kind == "here":
                     waited.discard(mail.rank)
                     self._count(mail.rank, mail.body["place"])
@@ -104,7 +105,9 @@ class Source(Member):
                     raise said_in(mail)
                 elif mail.kind == "follow":
                     relay.follow(mail)
-            for rank in self.station.gone({rank: self.to[rank] for rank in self.chain}):
+            for rank in gone:
+                if self._may_leave(rank):
+                    continue
                 before = self.chain[: self.chain.index(rank)]
                 offer = self._offer(manifest, relay, before)
                 again = self.station.reach(rank, self.round, "offer", min(self._left(), BRIEF), **offer)
@@ -123,7 +126,8 @@ class Source(Member):
 
     def _move(self, relay: Relay) -> None:
         while any(self.counts[rank] < len(self.pieces) for rank in self.chain):
-            for mail in self._mail():
+            gone = self._gone()
+            for mail in self._mail(0 if gone else LOOK):
                 if mail.kind == "here":
                     self._count(mail.rank, mail.body["place"])
                 elif mail.kind == "failed":
@@ -131,14 +135,25 @@ class Source(Member):
                     self._lose(mail.rank, alive=True)
                 elif mail.kind == "follow":
                     relay.follow(mail)
-            # A single receiver that has all may have left.
-            missing = {rank: self.to[rank] for rank in self.chain if len(self.others) > 1 or self.counts[rank] < len(self.pieces)}
-            for rank in self.station.gone(missing):
-                self._lose(rank)
+            for rank in gone:
+                if not self._may_leave(rank):
+                    self._lose(rank)
             self._lose_the_silent()
-            if self.chain:
-                self.say_progress(max(0, min(self.counts[rank] for rank in self.chain)))
+            self._say_slowest()
             self._tick()
+        self._say_slowest()  # they may have had all before
+
+    def _gone(self) -> set[int]:
+        """Ranks of the chain that are gone. Ask before the mail is read: what they have said before counts."""
+        return self.station.gone({rank: self.to[rank] for rank in self.chain})
+
+    def _may_leave(self, rank: int) -> bool:
+        """A single receiver that has everything."""
+        return len(self.others) == 1 and self.counts[rank] == len(self.pieces)
+
+    def _say_slowest(self) -> None:
+        if self.chain:
+            self.say_progress(max(0, min(self.counts[rank] for rank in self.chain)))
 
     def _tick(self) -> None:
         if time.monotonic() >= self._next_tick:
@@ -154,9 +169,9 @@ class Source(Member):
     def _lost(self) -> tuple[int, ...]:
         return tuple(one for one in self.others if one not in self.chain)
 
-    def _mail(self) -> Iterator[Mail]:
+    def _mail(self, timeout: float = LOOK) -> Iterator[Mail]:
         """Of the processes in the chain, about this round."""
-        for mail in self.station.mail(LOOK):
+        for mail in self.station.mail(timeout):
             if mail.round == self.round and mail.rank in self.chain and self.to[mail.rank] is mail.connection:
                 yield mail
             else:
