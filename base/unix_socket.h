@@ -41,7 +41,7 @@ struct PeerProcess {
   uid_t uid = 0;  ///< effective user id
 };
 Result<PeerProcess> peer_process(int socket);
-/// The same process as a pidfd, readable once it has ended, also where its number is not visible.
+/// Asks the kernel for a pidfd of that process, which is readable once it has ended, also where its number is not visible.
 /// @return kUnsupported: the kernel tells no pidfd (it takes Linux 6.5), or that process has ended; kExhausted
 Result<UniqueFd> peer_pidfd(int socket);
 /// True for a Unix socket. The descriptor may be of any kind: only the kernel is asked, not the file behind it.

@@ -44,7 +44,7 @@ class Relay:
         self._table = Parcel(b"".join(rows), endpoint)
 
     def said(self) -> dict[str, Any]:
-        """What a rank that reads from this one has to know."""
+        """The part of a message that tells a rank how to read from this one."""
         return {"place": self.place, "table": self._table.said}
 
     def lead(self, rank: int, connection: Connection) -> None:
