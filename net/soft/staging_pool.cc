@@ -63,8 +63,7 @@ void StagingPool::Slot::move_to(Client& client) {
   MutexLock lock(pool_->mutex_);
   Place& place = pool_->places_[index_];
   assert(place.holder == nullptr);
-  place.holder = &client;
-  ++client.held_;
+  charge(place, client);
 }
 
 bool StagingPool::Slot::lend() {
@@ -138,8 +137,7 @@ StagingPool::Slot StagingPool::take_free(Client* holder) {
   const uint32_t index = free_[first_free_];
   first_free_ = (first_free_ + 1) % kSlots;
   --free_count_;
-  places_[index].holder = holder;
-  if (holder != nullptr) ++holder->held_;
+  if (holder != nullptr) charge(places_[index], *holder);
   return Slot(this, index);
 }
 
@@ -153,8 +151,7 @@ void StagingPool::give_back(uint32_t index) {
   waiting_.pop_front();
   next.waiting_ = false;
   next.kept_ = index;
-  place.holder = &next;
-  ++next.held_;
+  charge(place, next);
   next.staging_changed();
 }
 

@@ -172,6 +172,11 @@ class StagingPool {
     Client* holder = nullptr;
     bool is_lent = false;
   };
+  /// Makes the client the holder of a place that has none.
+  static void charge(Place& place, Client& client) {
+    place.holder = &client;
+    ++client.held_;
+  }
   bool any_free() const TCPX_REQUIRES(mutex_) { return free_count_ > 0; }
   Slot take_free(Client* holder) TCPX_REQUIRES(mutex_);
   void give_back(uint32_t index) TCPX_REQUIRES(mutex_);
