@@ -116,16 +116,12 @@ TEST_F(SoftStaging, AChunkOfManyPiecesIsSentWithTheLastOfThem) {
 // A socket that is full with a message from host memory, whose next one waits for a slot. The comm is not tested, as that would
 // close it.
 TEST_F(SoftStaging, WhoFailsInLineHoldsNobodyUp) {
-  constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than its buffers take
   io_ = *IoPool::create(1);
   auto failing = make(kLarge, kMiB, 1, 4096);
   auto other = make(kMiB, kMiB, 2);
-  Blocker blocker(*io_);
-  auto all = take_all_slots();
-  failing->post_from_host(0, kLarge);
-  failing->post(0, 1000);
-  blocker.release();
-  ASSERT_TRUE(wait_until([&] { return staging_->is_contended(); }));
+  std::vector<StagingPool::Slot> all;
+  fill_and_wait_in_line(*failing, all);
+  ASSERT_FALSE(HasFatalFailure());
   failing->wire.theirs.data.clear();  // so that writing fails
   EXPECT_TRUE(wait_until([&] { return !staging_->is_contended(); }));
   other->post(0, 1000);
@@ -265,18 +261,14 @@ TEST_F(SoftStaging, AFailureIsToldOnlyAfterCopiesInFlight) {
 }
 
 TEST_F(SoftStaging, WhoIsFullWithARecordPassesItsSlotOn) {
-  constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than its buffers take
   io_ = *IoPool::create(1);
   encrypts_ = true;
   auto full = make(kLarge, kMiB, 1, 4096, 1);
   encrypts_ = false;
   auto other = make(kMiB, kMiB, 2);
-  Blocker blocker(*io_);
-  auto all = take_all_slots();
-  full->post_from_host(0, kLarge);
-  full->post(0, 1000);
-  blocker.release();
-  ASSERT_TRUE(wait_until([&] { return staging_->is_contended(); }));
+  std::vector<StagingPool::Slot> all;
+  fill_and_wait_in_line(*full, all);
+  ASSERT_FALSE(HasFatalFailure());
   wait_until_quiet(full->wire.theirs.data[0]);
   other->post(0, 1000);
   all.pop_back();

@@ -16,6 +16,7 @@
 #include "net/soft/send_socket.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/hidden_memory_ops.h"
+#include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/units.h"
 
@@ -178,6 +179,15 @@ class SoftStaging : public ::testing::Test {
     while (auto slot = staging_->try_take()) all.push_back(std::move(slot));
     return all;
   }
+  /// Lets one socket of `sender` be full with a message from host memory, and the next message wait in line: all slots are taken.
+  void fill_and_wait_in_line(Sender& sender, std::vector<StagingPool::Slot>& all) {
+    Blocker blocker(*io_);
+    all = take_all_slots();
+    sender.post_from_host(0, kLarge);
+    sender.post(0, 1000);
+    blocker.release();
+    ASSERT_TRUE(wait_until([&] { return staging_->is_contended(); }));
+  }
   /// Sends until isend starts a copy itself: the sockets are idle once their handlers have run, after the first messages.
   bool copies_itself(Sender& sender) {
     return wait_until([&] {
@@ -195,6 +205,7 @@ class SoftStaging : public ::testing::Test {
   std::shared_ptr<StagingPool> staging_ = std::make_shared<StagingPool>(memory_, 0);
   bool prepared_ = false, spare_copies_ = false, encrypts_ = false;
   static constexpr size_t kUnread = kFirstPieceBytes;
+  static constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than small buffers take
 };
 
 }  // namespace tcpx::testing
