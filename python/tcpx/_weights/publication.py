@@ -173,11 +173,6 @@ def _read_slots(slots: Sequence[tuple[_Original, Slot]]) -> list[bytearray]:
     return data
 
 
-def _states_of(originals: Sequence[_Original]) -> list[int]:
-    """Of each 2 * version, one more while it changes, `_CLOSED`."""
-    return [int(_STATE.unpack(data)[0]) for data in _read_slots([(one, one.state) for one in originals])]
-
-
 def read_into(
     station: Station, name: str, ranks: Sequence[int], parts: Mapping[str, Part], timeout: float, newer_than: int
 ) -> int:
@@ -257,7 +252,7 @@ def _try_read(
             failed.append(error)
     if failed:
         raise failed[0]
-    return states[0] // 2 if _states_of(originals) == states else None
+    return states[0] // 2 if _read_slots([(one, one.state) for one in originals]) == data[: len(originals)] else None
 
 
 def _with_earlier(originals: Sequence[_Original]) -> Iterator[tuple[_Original, Sequence[_Original]]]:

@@ -177,7 +177,7 @@ class Receiver(Member):
                 relay.drop(rank)
 
     def _hear(self, mail: Mail, relay: Relay) -> None:
-        """What the rank before this one has."""
+        """The rank before this one says how much it has."""
         if self._pull is None and mail.body["table"] is not None:
             layout = self.tensors, self.pieces, relay.place
             self._pull = Pull(mail.rank, mail.connection, mail.body["table"], *layout, self.timeout, self.window)

@@ -97,7 +97,7 @@ class Source(Member):
         waited = set(self.chain)
         while waited := waited & set(self.chain):
             gone = self._gone()
-            for mail in self._mail(0 if gone else LOOK):
+            for mail in self._mail(gone):
                 if mail.kind == "here":
                     waited.discard(mail.rank)
                     self._count(mail.rank, mail.body["place"])
@@ -127,7 +127,7 @@ class Source(Member):
     def _move(self, relay: Relay) -> None:
         while any(self.counts[rank] < len(self.pieces) for rank in self.chain):
             gone = self._gone()
-            for mail in self._mail(0 if gone else LOOK):
+            for mail in self._mail(gone):
                 if mail.kind == "here":
                     self._count(mail.rank, mail.body["place"])
                 elif mail.kind == "failed":
@@ -169,9 +169,9 @@ class Source(Member):
     def _lost(self) -> tuple[int, ...]:
         return tuple(one for one in self.others if one not in self.chain)
 
-    def _mail(self, timeout: float = LOOK) -> Iterator[Mail]:
-        """Of the processes in the chain, about this round."""
-        for mail in self.station.mail(timeout):
+    def _mail(self, gone: set[int]) -> Iterator[Mail]:
+        """Of the processes in the chain, about this round. Waits for some, unless ranks are gone."""
+        for mail in self.station.mail(0 if gone else LOOK):
             if mail.round == self.round and mail.rank in self.chain and self.to[mail.rank] is mail.connection:
                 yield mail
             else:
