@@ -20,6 +20,7 @@
 #include "net/soft/device_pool.h"
 #include "net/soft/device_sources.h"
 #include "net/soft/socket_handler.h"
+#include "net/soft/socket_placement.h"
 #include "net/soft/soft_table.h"
 #include "net/soft/wire.h"
 #include "secure/record_cipher.h"
@@ -83,7 +84,7 @@ struct ConnectedSockets {
   std::string peer;           ///< for messages
   std::string nic;            ///< the bytes' way out of this host, or into it; "" when the kernel does not tell
   bool spare_copies = false;  ///< sends leave the staging slots without a copy, and the receiver is woken for much at once
-  size_t first_thread = 0;    ///< of the I/O threads: the one for data[0]; the next socket has the next one
+  SocketPlacement placement;  ///< of the elements of `data`
 };
 
 /// The cipher of data socket number `i`; null: it is in clear.

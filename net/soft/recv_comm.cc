@@ -51,7 +51,7 @@ Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, in
                                                           is_device));
   }
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
-    TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
+    TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.placement.thread_of(i))));
   TCPX_RETURN_IF_ERROR(comm->control_->start(comm->io_->any()));
   return comm;
 }

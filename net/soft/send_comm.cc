@@ -48,7 +48,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
                                                           take_cipher(sockets, index), std::move(from_device)));
   }
   for (size_t i = 0; i < comm->sockets_.size(); ++i)
-    TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
+    TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.placement.thread_of(i))));
   TCPX_RETURN_IF_ERROR(comm->control_->start(comm->io_->any()));
   return comm;
 }

@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "base/usable_cores.h"
 #include "net/soft/socket_nic.h"
-#include "net/soft/socket_placement.h"
 #include "secure/settings.h"
 
 namespace tcpx::soft {
@@ -193,7 +192,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.send_cores, *interface)));
   sockets->nic = nic_of_sender(sockets->data.front().get());
   sockets->spare_copies = config_.spare_copies(sockets->nic);
-  sockets->first_thread = first_thread(CommSide::kSends, sockets->data.size());
+  sockets->placement = place_sockets(CommSide::kSends, sockets->data.size());
   if (sockets->device_sockets > 0)
     log(LogLevel::kInfo, "tcpx-soft: to ", sockets->peer, ", by ", sockets->nic, ": into device memory",
         sockets->device_sources != nullptr ? ", from device memory" : ", from host memory");
@@ -244,7 +243,7 @@ Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener)
   TCPX_RETURN_IF_ERROR(watch_host(*sockets, config_.peer_timeout));
   sockets->nic = nic_of_receiver(sockets->data.front().get());
   sockets->spare_copies = config_.spare_copies(sockets->nic);
-  sockets->first_thread = first_thread(CommSide::kReceives, sockets->data.size());
+  sockets->placement = place_sockets(CommSide::kReceives, sockets->data.size());
   if (sockets->device_pool != nullptr)
     log(LogLevel::kInfo, "tcpx-soft: from ", sockets->peer, ", by ", sockets->nic, ": into device memory");
   return SoftRecvComm::create(*memory_, gpu, listener.io(), std::move(pool), std::move(*sockets));

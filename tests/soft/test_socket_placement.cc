@@ -15,8 +15,8 @@ constexpr size_t kThreads = 8;
 using Used = std::vector<size_t>;
 
 void make_comm(CommSide side, size_t sockets, Used& used) {
-  const size_t first = first_thread(side, sockets);
-  for (size_t i = 0; i < sockets; ++i) ++used[(first + i) % used.size()];
+  const SocketPlacement placement = place_sockets(side, sockets);
+  for (size_t i = 0; i < sockets; ++i) ++used[placement.thread_of(i) % used.size()];
 }
 
 TEST(SocketPlacement, EachConnectionHasAllThreads) {
@@ -43,6 +43,17 @@ TEST(SocketPlacement, ConnectionsOfFewSocketsTakeTurns) {
   EXPECT_EQ(used, Used(kThreads, 1)) << "each from a thread of its own";
   for (int comm = 0; comm < 4; ++comm) make_comm(CommSide::kSends, 2, used);
   EXPECT_EQ(used, Used(kThreads, 2)) << "all from one thread, as NCCL makes them";
+}
+
+TEST(SocketPlacement, FirstSocketsOfManyConnectionsHaveAllThreads) {
+  Used used(kThreads);
+  for (size_t comm = 0; comm < kThreads; ++comm) ++used[place_sockets(CommSide::kSends, kThreads).thread_of(0) % kThreads];
+  EXPECT_EQ(used, Used(kThreads, 1)) << "all from one thread";
+  used = Used(kThreads);
+  for (size_t comm = 0; comm < kThreads; ++comm) {
+    std::thread([&] { ++used[place_sockets(CommSide::kSends, kThreads).thread_of(0) % kThreads]; }).join();
+  }
+  EXPECT_EQ(used, Used(kThreads, 1)) << "each from a thread of its own";
 }
 
 }  // namespace
