@@ -16,9 +16,9 @@ namespace tcpx::soft {
 
 enum class CommSide : uint8_t { kSends, kReceives };
 
-/// The I/O threads of a comm's data sockets.
+/// The I/O threads of a comm's data sockets; those of a comm that nobody has placed are on the threads in turn.
 struct SocketPlacement {
-  size_t first = 0, sockets = 1;
+  size_t first = 0, sockets = SIZE_MAX;
   /// Number of the thread of socket number `i`, to be taken modulo that of the threads.
   size_t thread_of(size_t i) const { return first + (first / sockets + i) % sockets; }
 };
