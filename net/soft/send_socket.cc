@@ -103,11 +103,8 @@ void SendSocket::append_piece() {
       next.slot_at = at % StagingPool::kSlotBytes;
       next.bytes = std::min(next.bytes, slot->bytes() - next.slot_at);
       next.state = State::kCopying;
-      piece_bytes_ = kFirstPieceBytes;
     } else {
-      // Short ones first, so that the socket has something to write soon.
-      piece_bytes_ = count_ == 0 ? kFirstPieceBytes : std::min(2 * piece_bytes_, StagingPool::kSlotBytes);
-      next.bytes = std::min(next.bytes, piece_bytes_);
+      next.bytes = std::min(next.bytes, StagingPool::kSlotBytes);
       next.state = State::kUncopied;
     }
   }

@@ -29,9 +29,6 @@
 
 namespace tcpx::soft {
 
-/// Length of the first piece that a socket copies: short, so that the first byte leaves soon.
-inline constexpr uint32_t kFirstPieceBytes = 256 * 1024;
-
 class SendSocket final : public SocketHandler, private StagingPool::Client {
  public:
   /// @param cipher null: in clear
@@ -135,7 +132,6 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   OutgoingChunk chunk_;  // being cut, from cut_ on
   uint32_t cut_ = 0;
   bool cutting_ = false;
-  uint32_t piece_bytes_ = kFirstPieceBytes;  // largest size of the last piece to be copied
 
   // Ring of pieces to write. The kernel has `written_` bytes of the first one already.
   std::array<Piece, kPieces> pieces_;

@@ -95,7 +95,7 @@ TEST_F(SoftStaging, WhileOnePieceIsWrittenTheNextAreCopied) {
   memory_.end_copy(1);
   EXPECT_FALSE(wait_until([&] { return sender->has_read_more_than(0); }, kAWhile)) << "the first piece is not there yet";
   memory_.end_copy(0);
-  EXPECT_TRUE(wait_until([&] { return sender->has_read_more_than(kFirstPieceBytes); })) << "the first two are there";
+  EXPECT_TRUE(wait_until([&] { return sender->has_read_more_than(StagingPool::kSlotBytes); })) << "the first two are there";
   memory_.release_copies();
   sender->expect_arrived_and_done();
 }

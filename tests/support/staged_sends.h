@@ -204,7 +204,7 @@ class SoftStaging : public ::testing::Test {
   std::shared_ptr<IoPool> io_ = *IoPool::create(2);
   std::shared_ptr<StagingPool> staging_ = std::make_shared<StagingPool>(memory_, 0);
   bool prepared_ = false, spare_copies_ = false, encrypts_ = false;
-  static constexpr size_t kUnread = kFirstPieceBytes;
+  static constexpr size_t kUnread = 256 * 1024;
   static constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than small buffers take
 };
 
