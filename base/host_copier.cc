@@ -57,18 +57,20 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
 HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang,
                    std::shared_ptr<const ByteSumKey> key, size_t slice_bytes)
     : process_(process), pages_(std::move(pages)), may_hang_(may_hang), key_(std::move(key)) {
-  size_t bytes = slice_bytes;  // bytes in the last slice; full at first, so that the first segment begins a slice
+  size_t left = 0;  // that the last slice has room for
   for (const CopySegment& segment : segments) {
+    const bool by_tables = process_ != HostCopier::kThisProcess && segment.bytes > HostCopier::kSliceBytes;
     for (size_t at = 0; at < segment.bytes;) {
-      if (bytes >= slice_bytes || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
+      const std::byte* const from = segment.from + at;
+      if (left == 0 || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
         slices_.push_back(pieces_.size());
         if (key_ != nullptr) places_.push_back(bytes_);
-        bytes = 0;
+        left = by_tables ? HostCopier::kTableBytes - reinterpret_cast<uintptr_t>(from) % HostCopier::kTableBytes : slice_bytes;
       }
-      const size_t part = std::min(segment.bytes - at, slice_bytes - bytes);
-      pieces_.push_back({key_ != nullptr ? nullptr : segment.to + at, segment.from + at, part});
+      const size_t part = std::min({segment.bytes - at, left, HostCopier::kSliceBytes});
+      pieces_.push_back({key_ != nullptr ? nullptr : segment.to + at, from, part});
       at += part;
-      bytes += part;
+      left -= part;
       bytes_ += part;
     }
   }
@@ -120,20 +122,26 @@ int HostCopy::copy(std::span<const CopySegment> segments, std::vector<std::byte>
 }
 
 int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments) {
-  std::array<CopySegment, kSegmentsOfCall> in, out;
   try {
-    apart.resize(HostCopier::kSliceBytes);
+    apart.resize(HostCopier::kSliceBytes);  // of which each segment has at most so many
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  std::byte* at = apart.data();
-  for (size_t i = 0; i < segments.size(); ++i) {
-    in[i] = {at, segments[i].from, segments[i].bytes};
-    out[i] = {segments[i].to, at, segments[i].bytes};
-    at += segments[i].bytes;
+  for (std::array<CopySegment, kSegmentsOfCall> in, out; !segments.empty();) {
+    std::byte* at = apart.data();
+    size_t count = 0, left = apart.size();
+    for (; count < segments.size() && segments[count].bytes <= left; ++count) {
+      const auto& [to, from, bytes] = segments[count];
+      in[count] = {at, from, bytes};
+      out[count] = {to, at, bytes};
+      at += bytes;
+      left -= bytes;
+    }
+    if (const int error = read_memory(process_, std::span(in).first(count)); error != 0) return error;
+    if (const int error = write(HostCopier::kThisProcess, std::span(out).first(count)); error != 0) return error;
+    segments = segments.subspan(count);
   }
-  if (const int error = read_memory(process_, std::span(in).first(segments.size())); error != 0) return error;
-  return write(HostCopier::kThisProcess, std::span(out).first(segments.size()));
+  return 0;
 }
 
 // @return false: the copy has been stopped before. Else it is not done until `writers_` has been decremented.
@@ -246,15 +254,15 @@ size_t HostCopier::slice_bytes_of(std::span<const CopySegment> segments) const {
 }
 
 std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments,
-                                            std::shared_ptr<const Pagemap> pages, MayHang may_hang) {
+                                            std::shared_ptr<const Pagemap> pages, MayHang may_hang, bool alone) {
   if (process == kThisProcess || process == ::getpid()) pages = own_pages();
-  return begin(std::shared_ptr<HostCopy>(
-                   new HostCopy(process, segments, std::move(pages), may_hang, nullptr, slice_bytes_of(segments))),
-               segments);
+  return begin(
+      std::shared_ptr<HostCopy>(new HostCopy(process, segments, std::move(pages), may_hang, nullptr, slice_bytes_of(segments))),
+      segments, alone);
 }
 
-size_t HostCopier::most_at_once() const {
-  return crew_->wanted <= kFewThreads ? kAtOnceOfFew : kAtOnceBytes;
+size_t HostCopier::most_at_once(bool alone) const {
+  return alone || crew_->wanted <= kFewThreads ? kAtOnceAlone : kAtOnceBytes;
 }
 
 bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
@@ -263,10 +271,10 @@ bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
   return own != nullptr && own->has_sources(ends);
 }
 
-bool HostCopier::write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages) {
+bool HostCopier::write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, bool alone) {
   const auto own = own_pages();
   if (process == ::getpid()) pages = own;
-  if (bytes_of_all(segments) > most_at_once() || own == nullptr || pages == nullptr) return false;
+  if (bytes_of_all(segments) > most_at_once(alone) || own == nullptr || pages == nullptr) return false;
   if (!own->has_sources(segments) || !pages->has_targets(segments)) return false;
   while (!segments.empty()) {
     const size_t count = std::min(segments.size(), kSegmentsOfCall);
@@ -277,19 +285,19 @@ bool HostCopier::write(pid_t process, std::span<const CopySegment> segments, std
 }
 
 std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
-  return begin(std::shared_ptr<HostCopy>(
-                   new HostCopy(kThisProcess, segments, own_pages(), MayHang::kSources, std::move(key),
-                                slice_bytes_of(segments))),
-               segments);
+  return begin(std::shared_ptr<HostCopy>(new HostCopy(kThisProcess, segments, own_pages(), MayHang::kSources, std::move(key),
+                                                      slice_bytes_of(segments))),
+               segments, false);
 }
 
-std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments) {
+std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments,
+                                            bool alone) {
   const MayHang may_hang = copy->may_hang_;
   const auto has_targets = [&] {
     const auto own = own_pages();
     return own != nullptr && own->has_targets(segments);
   };
-  const bool at_once = copy->bytes_ <= most_at_once() &&
+  const bool at_once = copy->bytes_ <= most_at_once(alone) &&
                        (may_hang == MayHang::kTargets || (copy->pages_ != nullptr && copy->pages_->has_sources(segments))) &&
                        (may_hang == MayHang::kSources || has_targets());
   bool has_threads = false;

@@ -88,9 +88,14 @@ class HostCopier {
  public:
   /// Most and least bytes of a slice, the unit of work of a thread, as far as there is more than one of them.
   static constexpr size_t kSliceBytes = 512 * 1024, kLeastSliceBytes = 128 * 1024;
-  /// `start` copies up to this many bytes itself if all of the memory is present, because waking a thread takes longer; on few cores,
-  /// which the thread would need, up to `kAtOnceOfFew`.
-  static constexpr size_t kAtOnceBytes = 128 * 1024, kAtOnceOfFew = 1024 * 1024;
+  /// But slices of a longer segment of another process end where its address is a multiple of this: what one of the kernel's page tables
+  /// describes (of 4 KiB pages). The kernel holds the table's lock for every page that it pins, and threads that want the same one wait
+  /// for each other: 64 MiB in slices of 512 KiB took 16 threads 1900 us, in such ones 870 (32 cores, a virtual machine).
+  static constexpr size_t kTableBytes = 2 * 1024 * 1024;
+  /// `start` copies up to this many bytes itself if all of the memory is present, because waking a thread takes longer. Of a copy that
+  /// is alone it copies more: several threads, which pin its pages at the same time, take longer than one (1 MiB: 54 us one thread,
+  /// 84 two, 104 eight; 4 MiB: 410, 220 to 340, 210; 32 cores). So it does on few cores, which threads would need.
+  static constexpr size_t kAtOnceBytes = 128 * 1024, kAtOnceAlone = 1024 * 1024;
   /// A thread that takes longer than this for a slice is replaced.
   static constexpr Duration kHangs = std::chrono::milliseconds(250);
   /// Most replaced threads that may hang at a time. When this many hang, further threads that hang are not replaced.
@@ -111,14 +116,16 @@ class HostCopier {
   /// @param process the process whose memory contains the sources, by its number in this pid namespace; may be this process. Or
   ///        kThisProcess. The targets are in this process.
   /// @param pages the other process's page map; null: it is not known which of its pages are present
+  /// @param alone nothing else is waiting to be copied
   std::shared_ptr<HostCopy> start(pid_t process, std::span<const CopySegment> segments,
-                                  std::shared_ptr<const Pagemap> pages = nullptr, MayHang may_hang = MayHang::kBoth);
+                                  std::shared_ptr<const Pagemap> pages = nullptr, MayHang may_hang = MayHang::kBoth,
+                                  bool alone = false);
   /// True if the first and the last byte of memory of this process can be read without waiting for anybody.
   bool has_ends(const std::byte* data, size_t bytes);
   /// Copies into the memory of another process, on the calling thread, what `start` would copy at once. `from` is memory of this process.
-  /// @param process, pages as for `start`
+  /// @param process, pages, alone as for `start`
   /// @return false: not all is written, because it is too much, or not known to be present, or may not be written
-  bool write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages);
+  bool write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, bool alone);
   /// Starts the checksum of the `from` of all segments, one behind the other; `to` is not looked at. Otherwise as `start`.
   std::shared_ptr<HostCopy> start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments);
   /// Replaces threads that hang. Call it repeatedly while a copy is not done.
@@ -129,9 +136,9 @@ class HostCopier {
   struct Worker;
   static void run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker);
   size_t slice_bytes_of(std::span<const CopySegment> segments) const;
-  size_t most_at_once() const;
+  size_t most_at_once(bool alone) const;
   std::shared_ptr<const Pagemap> own_pages();
-  std::shared_ptr<HostCopy> begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments);
+  std::shared_ptr<HostCopy> begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments, bool alone);
 
   // Shared with the threads, because a thread that hangs may outlive this object.
   const std::shared_ptr<Crew> crew_;

@@ -59,7 +59,7 @@ bool Pagemap::has_all(std::span<const CopySegment> segments, Begin begin_of, boo
     ++count;
   }
   if (count == 0) return true;
-  if (most - least <= (kMostPages - 1) * page_bytes() && has(least, most, for_writing)) return true;
+  if (has(least, most, for_writing)) return true;
   if (count == 1 || count > kFewSegments) return false;
   return std::all_of(segments.begin(), segments.end(), [&](const CopySegment& segment) {
     return segment.bytes == 0 || has(begin_of(segment), begin_of(segment) + segment.bytes, for_writing);

@@ -64,6 +64,7 @@ struct Job {
   Packing packing = Packing::kWhole;  ///< over the network
   WaySet offered = 0;                 ///< receive: the ways on one host that the sender offers
   uint64_t bytes = 0;
+  bool alone = false;  ///< leased: no other operation of this endpoint was outstanding
   std::vector<uint64_t> unwanted;  ///< receive without `ranges`: bytes of each range of the sender; they are discarded
   Status status;                   ///< how the job ended
   uint64_t place = 0;              ///< among the jobs of its lane: the same at both ends

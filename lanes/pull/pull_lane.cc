@@ -142,7 +142,7 @@ bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
   look_for_pages();
   pull.job = std::move(job);
   find_segments(pull, SIZE_MAX);
-  const bool written = parts_.host_copier.write(peer_.pid, pull.segments, pages_);
+  const bool written = parts_.host_copier.write(peer_.pid, pull.segments, pages_, pull.job->alone);
   pull.writing.reset();
   if (!written) {
     job = std::move(pull.job);
@@ -373,7 +373,7 @@ Result<bool> PullLane::step_on_host(Pull& pull) {
   if (pull.copy == nullptr) {
     look_for_pages();
     find_segments(pull, SIZE_MAX);
-    pull.copy = parts_.host_copier.start(peer_.pid, pull.segments, pages_);
+    pull.copy = parts_.host_copier.start(peer_.pid, pull.segments, pages_, MayHang::kBoth, pulls_.size() == 1);
   }
   if (!pull.copy->done()) {
     parts_.host_copier.relieve();

@@ -113,6 +113,25 @@ TEST_P(HostCopierTest, ManySegments) {
   EXPECT_EQ(to, wanted_);
 }
 
+// Long ones are cut where a page table ends, and may be in one slice with short ones.
+TEST_P(HostCopierTest, LongAndShortSegments) {
+  const size_t size = 20'000'000;
+  const Bytes from = source(size);
+  HostCopier copier(8);
+  std::mt19937 random(11);
+  for (const auto& pages : {Pagemap::of(process()).value(), std::shared_ptr<const Pagemap>()}) {
+    Bytes to(size);
+    std::vector<CopySegment> segments;
+    for (size_t at = 0; at < size;) {
+      const size_t length = std::min<size_t>(random() % (random() % 3 == 0 ? 5'000'000 : 100'000), size - at);
+      segments.push_back({to.data() + at, from.data() + at, length});
+      at += length;
+    }
+    ASSERT_TRUE(end_of(copier.start(process(), segments, pages)).is_ok());
+    EXPECT_EQ(to, wanted_);
+  }
+}
+
 TEST_P(HostCopierTest, SeveralAtOnce) {
   const size_t size = 2'000'000;
   const Bytes from = source(size);
@@ -129,6 +148,42 @@ TEST_P(HostCopierTest, SeveralAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Of, HostCopierTest, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "AnotherProcess" : "ThisProcess"; });
+
+size_t count_threads() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line) && !line.starts_with("Threads:")) {
+  }
+  return std::stoul(line.substr(line.find('\t')));
+}
+
+TEST(HostCopies, WhoStartsOneThatIsAloneCopiesItIfItIsNotLong) {
+  const Bytes from = random_bytes(HostCopier::kAtOnceAlone + 1);
+  Bytes to(from.size());
+  HostCopier copier(8);
+  const size_t before = count_threads();
+  const auto start = [&](size_t bytes, bool alone) {
+    const CopySegment all{to.data(), from.data(), bytes};
+    EXPECT_TRUE(end_of(copier.start(getpid(), std::span(&all, 1), nullptr, MayHang::kBoth, alone)).is_ok());
+    return count_threads() - before;
+  };
+  EXPECT_EQ(start(HostCopier::kAtOnceBytes, false), 0u);
+  EXPECT_EQ(start(HostCopier::kAtOnceAlone, true), 0u);
+  EXPECT_TRUE(std::equal(from.begin(), from.end() - 1, to.begin()));
+  EXPECT_EQ(start(from.size(), true), 8u);
+  EXPECT_EQ(to, from);
+}
+
+TEST(HostCopies, WhoStartsOneOfSeveralLeavesItToThreads) {
+  const Bytes from = random_bytes(HostCopier::kAtOnceBytes + 1);
+  Bytes to(from.size());
+  HostCopier copier(8);
+  const size_t before = count_threads();
+  const CopySegment all{to.data(), from.data(), from.size()};
+  EXPECT_TRUE(end_of(copier.start(getpid(), std::span(&all, 1))).is_ok());
+  EXPECT_EQ(count_threads() - before, 8u);
+  EXPECT_EQ(to, from);
+}
 
 TEST(HostCopies, MemoryThatIsNotThere) {
   void* const hole = mmap(nullptr, 8 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -323,14 +378,7 @@ TEST(HangingCopies, AreLeftBehindWithABoundedNumberOfThreads) {
   testing::HangingMemory memory(kHangingBytes);
   TCPX_NEEDS_HANGING(memory);
   Bytes to(kHangingBytes);
-  const auto threads = [] {
-    std::ifstream status("/proc/self/status");
-    std::string line;
-    while (std::getline(status, line) && !line.starts_with("Threads:")) {
-    }
-    return std::stoul(line.substr(line.find('\t')));
-  };
-  const size_t before = threads();
+  const size_t before = count_threads();
   const TimePoint begin = std::chrono::steady_clock::now();
   {
     HostCopier copier(32);
@@ -341,15 +389,15 @@ TEST(HangingCopies, AreLeftBehindWithABoundedNumberOfThreads) {
     }
     for (const Deadline some = Deadline::after(6 * HostCopier::kHangs); !some.expired(); std::this_thread::yield()) {
       copier.relieve();
-      EXPECT_LE(threads(), before + HostCopier::kMostHanging + 32);
+      EXPECT_LE(count_threads(), before + HostCopier::kMostHanging + 32);
     }
     for (const auto& copy : copies) copy->abandon();
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   memory.release();
-  for (const Deadline soon = Deadline::after(std::chrono::seconds(20)); threads() > before && !soon.expired();)
+  for (const Deadline soon = Deadline::after(std::chrono::seconds(20)); count_threads() > before && !soon.expired();)
     std::this_thread::yield();
-  EXPECT_EQ(threads(), before) << "they end once the memory answers";
+  EXPECT_EQ(count_threads(), before) << "they end once the memory answers";
 }
 
 TEST(HostSums, OfManySegmentsAreThatOfTheStringTheyMake) {

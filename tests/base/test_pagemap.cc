@@ -48,6 +48,12 @@ TEST_F(PagemapTest, EachPageThatABytesLiesInHasToBeThere) {
   EXPECT_TRUE(has({}));
 }
 
+TEST_F(PagemapTest, AsManyPagesAsATableHasAreLookedAtTogether) {
+  touch(100, 512);
+  EXPECT_TRUE(has({segment(100 * page_, 512 * page_)}));
+  EXPECT_FALSE(has({segment(100 * page_, 512 * page_ + 1)}));
+}
+
 TEST_F(PagemapTest, SegmentsFarFromEachOtherAreLookedAtIfTheyAreFew) {
   touch(0, 1);
   touch(kMappedPages - 1, 1);

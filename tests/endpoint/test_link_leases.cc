@@ -225,7 +225,7 @@ TEST_F(LinkLeases, WhatIsNotThereOrTooMuchIsWrittenByThePeer) {
   ASSERT_TRUE(await(FrameType::kWrite));
   EXPECT_TRUE(alive());
   EXPECT_EQ(writing(), 0u);
-  Bytes longer(HostCopier::kAtOnceOfFew + 1), there(longer.size());
+  Bytes longer(HostCopier::kAtOnceAlone + 1), there(longer.size());
   const MemoryId id = registry_.add(longer.data(), longer.size(), MemoryType::kHost).value();
   lease({{.share = kHostMemory, .address = reinterpret_cast<uint64_t>(there.data()), .bytes = there.size()}}, kOther, 1);
   std::vector<HeldRange> from;
