@@ -51,6 +51,23 @@ class LinkLeases : public NearLinkTest {
     ASSERT_TRUE(pulled(true));
     EXPECT_TRUE(end_of(id).is_ok());
   }
+  /// Memory of the link, and a leased slot of as many bytes at the peer.
+  struct Large {
+    MemoryId id;
+    Bytes here, there;
+  };
+  Large large(size_t bytes) {
+    Large memory{.id = {}, .here = Bytes(bytes, std::byte{7}), .there = Bytes(bytes)};
+    memory.id = registry_.add(memory.here.data(), bytes, MemoryType::kHost).value();
+    lease({{.share = kHostMemory, .address = reinterpret_cast<uint64_t>(memory.there.data()), .bytes = bytes}}, kOther, 1);
+    return memory;
+  }
+  using NearLinkTest::write;
+  OperationId write(Large& memory) {
+    std::vector<HeldRange> from;
+    from.emplace_back(registry_.use(memory.id).value(), memory.here.data(), memory.here.size());
+    return start(OperationKind::kWrite, {.ranges = std::move(from), .remote = {{kOther, 0, memory.there.size()}}});
+  }
   using Given = std::optional<std::pair<FrameHeader, WireLease>>;
   /// The lease that the link gives. @param sources gets those of the slot
   Given given(std::vector<WireSource>& sources) {
@@ -225,14 +242,22 @@ TEST_F(LinkLeases, WhatIsNotThereOrTooMuchIsWrittenByThePeer) {
   ASSERT_TRUE(await(FrameType::kWrite));
   EXPECT_TRUE(alive());
   EXPECT_EQ(writing(), 0u);
-  Bytes longer(HostCopier::kAtOnceAlone + 1), there(longer.size());
-  const MemoryId id = registry_.add(longer.data(), longer.size(), MemoryType::kHost).value();
-  lease({{.share = kHostMemory, .address = reinterpret_cast<uint64_t>(there.data()), .bytes = there.size()}}, kOther, 1);
-  std::vector<HeldRange> from;
-  from.emplace_back(registry_.use(id).value(), longer.data(), longer.size());
-  const OperationId written = start(OperationKind::kWrite, {.ranges = std::move(from), .remote = {{kOther, 0, longer.size()}}});
+  Large longer = large(HostCopier::kAtOnceAlone + 1);
+  const OperationId written = write(longer);
   ASSERT_TRUE(await(FrameType::kWrite));
   cancel(written);
+}
+
+// Of several, only short ones are: the peer's copier has threads.
+TEST_F(LinkLeases, OneThatIsAloneIsWrittenHereIfItIsNotTooMuch) {
+  Large longer = large(HostCopier::kAtOnceAlone);
+  expect_unasked(write(longer));
+  EXPECT_EQ(longer.there, longer.here);
+  const OperationId other = start(OperationKind::kRecv, {.ranges = one(host(0, kLong))});
+  const OperationId written = write(longer);
+  ASSERT_TRUE(await(FrameType::kWrite));
+  cancel(written);
+  cancel(other);
 }
 
 // It is in the memory that both share when the write is done.

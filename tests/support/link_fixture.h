@@ -283,7 +283,7 @@ class LinkTest : public ::testing::Test {
   MemoryOps* machine_ = ops_.get();  // for copies within the host, of links made from now on; must outlive them
   SlowCopier copier_;
   std::unique_ptr<SegmentCopier> bulk_copier_ = ops_->make_segment_copier(0).value();
-  HostCopier host_copier_{1};
+  HostCopier host_copier_{8};
   Unmapper unmapper_{ops_, 0, {}};
   InlineCopies copies_{*ops_, copier_, 0};
   StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes, unmapper_};
