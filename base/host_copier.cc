@@ -34,6 +34,10 @@ size_t bytes_of_all(std::span<const CopySegment> segments) {
                          [](size_t bytes, const CopySegment& segment) { return bytes + segment.bytes; });
 }
 
+std::array<CopySegment, 2> ends_of(const std::byte* data, size_t bytes) {
+  return {CopySegment{nullptr, data, 1}, CopySegment{nullptr, data + bytes - 1, 1}};
+}
+
 // Copies memory of a process into this one, or out of it. @param copy read_process or write_process
 // @param segments of one call @return errno; 0: everything has been copied
 int copy_memory(decltype(read_process)& copy, pid_t process, std::span<const CopySegment> segments) {
@@ -266,9 +270,13 @@ size_t HostCopier::most_at_once(bool alone) const {
 }
 
 bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
-  const std::array<CopySegment, 2> ends{CopySegment{nullptr, data, 1}, CopySegment{nullptr, data + bytes - 1, 1}};
   const auto own = own_pages();
-  return own != nullptr && own->has_sources(ends);
+  return own != nullptr && own->has_sources(ends_of(data, bytes));
+}
+
+std::shared_ptr<HostCopy> HostCopier::read_ends(const std::byte* data, size_t bytes) {
+  static const auto key = std::make_shared<const ByteSumKey>(1);  // nobody wants the sum
+  return start_sum(key, ends_of(data, bytes));
 }
 
 bool HostCopier::write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, bool alone) {

@@ -122,6 +122,8 @@ class HostCopier {
                                   bool alone = false);
   /// True if the first and the last byte of memory of this process can be read without waiting for anybody.
   bool has_ends(const std::byte* data, size_t bytes);
+  /// Has a thread read those two bytes, so that they are there afterwards. That may hang.
+  std::shared_ptr<HostCopy> read_ends(const std::byte* data, size_t bytes);
   /// Copies into the memory of another process, on the calling thread, what `start` would copy at once. `from` is memory of this process.
   /// @param process, pages, alone as for `start`
   /// @return false: not all is written, because it is too much, or not known to be present, or may not be written

@@ -60,7 +60,7 @@ void PulledLane::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot
   if (!range.is_ok() || !*range) return;
   // Whether the peer may read it is found out by reading it, and this thread must not wait for memory that never answers.
   const Region& region = (*range)->region();
-  if (is_of_host(region, memory_) && !(host_.is_read && host_copier_.has_ends(region.data, region.bytes))) return;
+  if (is_of_host(region, memory_) && !(host_.is_read && has_ends(region))) return;
   if (!expect({&**range, 1})) return;
   const std::vector<WireSource> sources = sources_.of({&**range, 1}, kMaxLeaseSources);
   if (sources.empty()) return;
@@ -77,6 +77,23 @@ void PulledLane::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot
   std::memcpy(words.data(), &head, sizeof head);
   std::memcpy(words.data() + sizeof head, sources.data(), words.size() - sizeof head);
   stream_.send(talk(PullTalk::kLease, given.place, words));
+}
+
+// A block of a pool may be written long before the pool's ends. So a thread reads those, once, and a later call finds them there.
+bool PulledLane::has_ends(const Region& region) {
+  Look& look = looks_[static_cast<uint64_t>(region.id)];
+  if (look.reads != nullptr && !look.reads->done()) {
+    host_copier_.relieve();
+    return false;
+  }
+  if (look.in_vain) return false;
+  if (host_copier_.has_ends(region.data, region.bytes)) return true;
+  if (look.reads == nullptr) {
+    look.reads = host_copier_.read_ends(region.data, region.bytes);
+  } else {
+    look.in_vain = true;
+  }
+  return false;
 }
 
 Status PullLane::check(std::span<const std::byte> words, uint64_t bytes) const {

@@ -85,7 +85,10 @@ class PulledLane final : public Lane {
   bool idle() const override { return ended_.empty() && sums_.idle(); }
   bool is_told() const override { return !has_ended() && sums_.idle(); }
   bool serves(MemoryId region) const override { return leases_->is_written(region); }
-  void forget(MemoryId region) override { sources_.forget(region); }
+  void forget(MemoryId region) override {
+    sources_.forget(region);
+    looks_.erase(static_cast<uint64_t>(region));
+  }
   bool peer_holds(MemoryId region) const override { return sources_.is_mapped(region); }
   /// What the peer has read and written without asking.
   void add_to(ConnectionStats& stats) const override {
@@ -95,6 +98,13 @@ class PulledLane final : public Lane {
   std::string flight_record() const override { return concat("copied by the peer: ", ended_.size(), " to be reported"); }
 
  private:
+  /// At the ends of host memory that were not there.
+  struct Look {
+    std::shared_ptr<HostCopy> reads;
+    bool in_vain = false;  // nor were they there when they had been read
+  };
+  bool has_ends(const Region& region);
+
   MemoryOps& memory_;
   HostCopier& host_copier_;
   const HostPeer& host_;
@@ -102,6 +112,7 @@ class PulledLane final : public Lane {
   Sources sources_;
   OfferedSums sums_;
   const std::shared_ptr<SlotLeases> leases_;  // which the registry knows, too
+  std::unordered_map<uint64_t, Look> looks_;  // by region
   Status status_;
 };
 

@@ -1,4 +1,5 @@
 // Slots of a peer of the same host that the link uses without asking, moved step by step, and its own slots that the peer uses so.
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -396,6 +397,36 @@ TEST_F(LinkLeases, WritesLeadToLeasesToo) {
   ASSERT_TRUE(await(FrameType::kDone));
   steps(1);
   EXPECT_TRUE(given());
+}
+
+TEST_F(LinkLeases, OfMemoryWhoseEndsNobodyHasTouchedOnceAThreadHasReadThem) {
+  constexpr size_t kBytes = 1 << 20;
+  auto* const data = static_cast<std::byte*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_EQ(::madvise(data, kBytes, MADV_NOHUGEPAGE), 0);
+  const MemoryId id = registry_.add(data, kBytes, MemoryType::kHost).value();
+  const auto slot = registry_.advertise(kConn, id, data + kBytes / 2, kShort, SlotAccess::kReadWrite, nullptr, nullptr);
+  const WireRange middle{slot.value().id, 0, kShort};
+  uint64_t operation = kOperation;
+  const auto leads_to_one = [&] {
+    OperationPayload payload;
+    payload.ranges = {middle};
+    payload.data = std::span(peers_).first(kShort);
+    say_inline(FrameType::kWriteData, ++operation, 0, payload);
+    EXPECT_TRUE(await(FrameType::kDone));
+    steps(1);
+    return given().has_value();
+  };
+  EXPECT_FALSE(leads_to_one()) << "reading them could hang";
+  const Deadline soon = Deadline::after(kTestDeadline);
+  bool leased = false;
+  while (!leased && !soon.expired()) leased = leads_to_one();
+  EXPECT_TRUE(leased);
+  EXPECT_TRUE(std::equal(peers_.begin(), peers_.begin() + kShort, data + kBytes / 2));
+  EXPECT_EQ(data[0], std::byte{0});
+  link_->fail(Status(Code::kCancelled, "test", "it ends"));
+  ASSERT_TRUE(drive([&] { return link_->closed(); }));
+  ASSERT_TRUE(registry_.remove(id, Deadline::after(kTestDeadline)).is_ok());
+  ::munmap(data, kBytes);
 }
 
 // The link has failed, and its peer still writes into its memory.
