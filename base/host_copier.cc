@@ -58,21 +58,22 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
 
 }  // namespace
 
-HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang,
-                   std::shared_ptr<const ByteSumKey> key, size_t slice_bytes)
-    : process_(process), pages_(std::move(pages)), may_hang_(may_hang), key_(std::move(key)) {
+HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages,
+                   std::shared_ptr<const Pagemap> own_pages, MayHang may_hang, std::shared_ptr<const ByteSumKey> key,
+                   size_t slice_bytes)
+    : process_(process), pages_(std::move(pages)), own_pages_(std::move(own_pages)), may_hang_(may_hang), key_(std::move(key)) {
   size_t left = 0;  // that the last slice has room for
   for (const CopySegment& segment : segments) {
     const bool by_tables = process_ != HostCopier::kThisProcess && segment.bytes > HostCopier::kSliceBytes;
     for (size_t at = 0; at < segment.bytes;) {
-      const std::byte* const from = segment.from + at;
+      const std::byte* const there = writes() ? segment.to + at : segment.from + at;
       if (left == 0 || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
         slices_.push_back(pieces_.size());
         if (key_ != nullptr) places_.push_back(bytes_);
-        left = by_tables ? HostCopier::kTableBytes - reinterpret_cast<uintptr_t>(from) % HostCopier::kTableBytes : slice_bytes;
+        left = by_tables ? HostCopier::kTableBytes - reinterpret_cast<uintptr_t>(there) % HostCopier::kTableBytes : slice_bytes;
       }
       const size_t part = std::min({segment.bytes - at, left, HostCopier::kSliceBytes});
-      pieces_.push_back({key_ != nullptr ? nullptr : segment.to + at, from, part});
+      pieces_.push_back({key_ != nullptr ? nullptr : segment.to + at, segment.from + at, part});
       at += part;
       left -= part;
       bytes_ += part;
@@ -89,7 +90,8 @@ Status HostCopy::status() const {
   if (error == 0 || error == ECANCELED) return Status(Code::kCancelled, "copy from the peer's memory", "given up");
   if (key_ != nullptr) return system_error("add up memory", error);
   if (process_ == HostCopier::kThisProcess) return system_error("copy through shared memory", error);
-  return Status(Code::kSystem, "copy from the peer's memory", "process_vm_readv", Domain::kErrno, error);
+  return Status(Code::kSystem, "copy from the peer's memory", writes() ? "process_vm_writev" : "process_vm_readv", Domain::kErrno,
+                error);
 }
 
 // The right to read a process may change while it runs: it may change its user, stop being dumpable, or get a seccomp filter.
@@ -121,8 +123,12 @@ bool HostCopy::copy_next(std::vector<std::byte>* apart) {
 
 // @return errno; 0: everything has been copied
 int HostCopy::copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart) {
+  if (writes()) {
+    const bool is_there = looked_at_ || (own_pages_->has_sources(segments) && pages_->has_targets(segments));
+    return is_there ? access(process_, segments) : EFAULT;
+  }
   const bool answers = apart == nullptr || may_hang_ == MayHang::kTargets || (pages_ != nullptr && pages_->has_sources(segments));
-  return answers ? write(process_, segments) : copy_by_way_of(*apart, segments);
+  return answers ? access(process_, segments) : copy_by_way_of(*apart, segments);
 }
 
 int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments) {
@@ -142,7 +148,7 @@ int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const Copy
       left -= bytes;
     }
     if (const int error = read_memory(process_, std::span(in).first(count)); error != 0) return error;
-    if (const int error = write(HostCopier::kThisProcess, std::span(out).first(count)); error != 0) return error;
+    if (const int error = access(HostCopier::kThisProcess, std::span(out).first(count)); error != 0) return error;
     segments = segments.subspan(count);
   }
   return 0;
@@ -173,9 +179,9 @@ int HostCopy::add_up(size_t slice) {
   return error;
 }
 
-int HostCopy::write(pid_t from, std::span<const CopySegment> segments) {
+int HostCopy::access(pid_t process, std::span<const CopySegment> segments) {
   if (!begin_access()) return ECANCELED;
-  const int error = read_memory(from, segments);
+  const int error = writes() ? copy_memory(write_process, process, segments) : read_memory(process, segments);
   writers_.fetch_sub(1, std::memory_order_acq_rel);
   return error;
 }
@@ -260,9 +266,9 @@ size_t HostCopier::slice_bytes_of(std::span<const CopySegment> segments) const {
 std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments,
                                             std::shared_ptr<const Pagemap> pages, MayHang may_hang, bool alone) {
   if (process == kThisProcess || process == ::getpid()) pages = own_pages();
-  return begin(
-      std::shared_ptr<HostCopy>(new HostCopy(process, segments, std::move(pages), may_hang, nullptr, slice_bytes_of(segments))),
-      segments, alone);
+  return begin(std::shared_ptr<HostCopy>(
+                   new HostCopy(process, segments, std::move(pages), nullptr, may_hang, nullptr, slice_bytes_of(segments))),
+               segments, alone);
 }
 
 size_t HostCopier::most_at_once(bool alone) const {
@@ -279,22 +285,25 @@ std::shared_ptr<HostCopy> HostCopier::read_ends(const std::byte* data, size_t by
   return start_sum(key, ends_of(data, bytes));
 }
 
-bool HostCopier::write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, bool alone) {
+std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const CopySegment> segments,
+                                                  std::shared_ptr<const Pagemap> pages, bool alone) {
   const auto own = own_pages();
   if (process == ::getpid()) pages = own;
-  if (bytes_of_all(segments) > most_at_once(alone) || own == nullptr || pages == nullptr) return false;
-  if (!own->has_sources(segments) || !pages->has_targets(segments)) return false;
-  while (!segments.empty()) {
-    const size_t count = std::min(segments.size(), kSegmentsOfCall);
-    if (copy_memory(write_process, process, segments.first(count)) != 0) return false;
-    segments = segments.subspan(count);
-  }
-  return true;
+  if (own == nullptr || pages == nullptr) return nullptr;
+  const size_t bytes = bytes_of_all(segments);
+  const bool at_once = bytes <= most_at_once(alone);
+  if (at_once ? !own->has_sources(segments) || !pages->has_targets(segments) : bytes < segments.size() * kSliceBytes)
+    return nullptr;
+  const std::shared_ptr<HostCopy> copy(
+      new HostCopy(process, segments, std::move(pages), own, MayHang::kBoth, nullptr, kSliceBytes));
+  copy->looked_at_ = at_once;
+  run_or_share(copy, at_once);
+  return copy;
 }
 
 std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
-  return begin(std::shared_ptr<HostCopy>(new HostCopy(kThisProcess, segments, own_pages(), MayHang::kSources, std::move(key),
-                                                      slice_bytes_of(segments))),
+  return begin(std::shared_ptr<HostCopy>(new HostCopy(kThisProcess, segments, own_pages(), nullptr, MayHang::kSources,
+                                                      std::move(key), slice_bytes_of(segments))),
                segments, false);
 }
 
@@ -308,6 +317,11 @@ std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& cop
   const bool at_once = copy->bytes_ <= most_at_once(alone) &&
                        (may_hang == MayHang::kTargets || (copy->pages_ != nullptr && copy->pages_->has_sources(segments))) &&
                        (may_hang == MayHang::kSources || has_targets());
+  run_or_share(copy, at_once);
+  return copy;
+}
+
+void HostCopier::run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once) {
   bool has_threads = false;
   if (!at_once) {
     const MutexLock lock(crew_->mutex);
@@ -321,7 +335,6 @@ std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& cop
     while (copy->copy_next(nullptr)) {
     }
   }
-  return copy;
 }
 
 void HostCopier::relieve() {

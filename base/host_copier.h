@@ -1,12 +1,13 @@
-// HostCopier: copies from the memory of another process of this host, or of this process, with threads that share the work. The
-// other process takes no part (process_vm_readv, "cross-memory attach"): the kernel lets a process read another one that it may
-// trace. Memory that is not there fails the copy, also in this process.
+// HostCopier: copies between the memory of this process and that of another one of this host, or within this process, with threads that
+// share the work. The other process takes no part (process_vm_readv and process_vm_writev, "cross-memory attach"): the kernel lets a
+// process do that with one that it may trace. Memory that is not there fails the copy, also in this process.
 //
 // Access to memory may also hang forever: a mapped file of a dead FUSE or NFS server, or pages that another process has to
 // provide (userfaultfd). A thread that the kernel holds up in such an access cannot be stopped. So the caller of `start` copies
 // only memory that is present (base/pagemap.h), and leaves the rest to threads. A thread that hangs is replaced, and may outlive
 // the copier. Such a thread first copies what may hang into memory of its own, then checks whether the copy has been stopped
-// meanwhile. Thus a copy that has been given up writes nothing, whenever the memory answers.
+// meanwhile. Thus a copy that has been given up writes nothing, whenever the memory answers. Into another process only pages are written
+// that are present.
 //
 // Threads of the copier also compute checksums (base/byte_sum.h) of memory of this process, with the same care.
 #pragma once
@@ -58,18 +59,21 @@ class HostCopy {
   friend class HostCopier;
   static constexpr uint32_t kStopped = uint32_t{1} << 31, kAbandoned = uint32_t{1} << 30;
 
-  HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang,
-           std::shared_ptr<const ByteSumKey> key, size_t slice_bytes);
+  HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages,
+           std::shared_ptr<const Pagemap> own_pages, MayHang may_hang, std::shared_ptr<const ByteSumKey> key, size_t slice_bytes);
+  bool writes() const { return own_pages_ != nullptr; }
   bool stopped() const { return (writers_.load(std::memory_order_relaxed) & kStopped) != 0; }
   bool copy_next(std::vector<std::byte>* apart);
   int copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart);
   int add_up(size_t slice);
   bool begin_access();
   int copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments);
-  int write(pid_t from, std::span<const CopySegment> segments);
+  int access(pid_t process, std::span<const CopySegment> segments);
 
   const pid_t process_;
-  const std::shared_ptr<const Pagemap> pages_;  // of the sources
+  const std::shared_ptr<const Pagemap> pages_;      // of that process
+  const std::shared_ptr<const Pagemap> own_pages_;  // of a copy into that process; null: out of it
+  bool looked_at_ = false;                          // all pages of a copy into that process were present when it was started
   const MayHang may_hang_;
   const std::shared_ptr<const ByteSumKey> key_;  // of a checksum; null: a copy
   uint64_t bytes_ = 0;
@@ -124,10 +128,11 @@ class HostCopier {
   bool has_ends(const std::byte* data, size_t bytes);
   /// Has a thread read those two bytes, so that they are there afterwards. That may hang.
   std::shared_ptr<HostCopy> read_ends(const std::byte* data, size_t bytes);
-  /// Copies into the memory of another process, on the calling thread, what `start` would copy at once. `from` is memory of this process.
-  /// @param process, pages, alone as for `start`
-  /// @return false: not all is written, because it is too much, or not known to be present, or may not be written
-  bool write(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, bool alone);
+  /// Starts a copy into the memory of another process: `from` is memory of this one. Otherwise as `start`.
+  /// @return null: what must not be waited for would be waited for, or is scattered so much that looking for it takes too long. If the
+  /// copy fails with EFAULT, a page was not present; some may have been written
+  std::shared_ptr<HostCopy> start_write(pid_t process, std::span<const CopySegment> segments,
+                                        std::shared_ptr<const Pagemap> pages, bool alone);
   /// Starts the checksum of the `from` of all segments, one behind the other; `to` is not looked at. Otherwise as `start`.
   std::shared_ptr<HostCopy> start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments);
   /// Replaces threads that hang. Call it repeatedly while a copy is not done.
@@ -141,6 +146,7 @@ class HostCopier {
   size_t most_at_once(bool alone) const;
   std::shared_ptr<const Pagemap> own_pages();
   std::shared_ptr<HostCopy> begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments, bool alone);
+  void run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once);
 
   // Shared with the threads, because a thread that hangs may outlive this object.
   const std::shared_ptr<Crew> crew_;

@@ -156,16 +156,26 @@ bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange>
 
 // @return false: some of it may have been written
 bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
+  if (pulls_.size() >= kMaxRunning) return false;
   look_for_pages();
+  Pull& kept = pulls_.emplace_back();  // now: no memory may be missing once threads write
   pull.job = std::move(job);
   find_segments(pull, SIZE_MAX);
-  const bool written = parts_.host_copier.write(peer_.pid, pull.segments, pages_, pull.job->alone);
-  pull.writing.reset();
-  if (!written) {
+  pull.copy = parts_.host_copier.start_write(peer_.pid, pull.segments, pages_, pull.job->alone);
+  const bool is_done = pull.copy != nullptr && pull.copy->done();
+  if (pull.copy == nullptr || (is_done && !pull.copy->status().is_ok())) {
+    pulls_.pop_back();
+    pull.writing.reset();
     job = std::move(pull.job);
     return false;
   }
   pull.job->lease = Job::Lease::kLasts;
+  if (!is_done) {
+    kept = std::move(pull);
+    return true;
+  }
+  pulls_.pop_back();
+  pull.writing.reset();
   if (const Status gone = check_peer(); gone.is_ok()) {
     end_leased(pull, true);
   } else {

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/host_copier.h"
 #include "tests/support/hanging_memory.h"
+#include "tests/support/process_state.h"
 
 namespace tcpx {
 namespace {
@@ -132,6 +133,51 @@ TEST_P(HostCopierTest, LongAndShortSegments) {
   }
 }
 
+// Read back, as only the other process sees what is there.
+TEST_P(HostCopierTest, WritesOfEverySize) {
+  for (const size_t size :
+       {size_t{1}, size_t{4097}, HostCopier::kAtOnceBytes + 1, HostCopier::kAtOnceAlone + 1, size_t{9} << 20}) {
+    Bytes there = source(size), back(size);
+    const Bytes here = random_bytes(size + 1);
+    HostCopier copier(8);
+    const auto pages = Pagemap::of(process()).value();
+    const CopySegment out{there.data(), here.data() + 1, size}, in{back.data(), there.data(), size};
+    for (const bool alone : {false, true}) {
+      const auto written = copier.start_write(process(), std::span(&out, 1), pages, alone);
+      ASSERT_EQ(written == nullptr, !alone && size > HostCopier::kAtOnceBytes && size < HostCopier::kSliceBytes);
+      if (written != nullptr) ASSERT_TRUE(end_of(written).is_ok());
+    }
+    ASSERT_TRUE(end_of(copier.start(process(), std::span(&in, 1), pages)).is_ok());
+    EXPECT_TRUE(std::equal(back.begin(), back.end(), here.begin() + 1)) << size;
+  }
+}
+
+TEST_P(HostCopierTest, NothingIsWrittenThatIsNotThereOrScattered) {
+  const size_t size = 8 << 20;
+  const auto untouched = [&] {
+    void* const at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_EQ(madvise(at, size, MADV_NOHUGEPAGE), 0);
+    return static_cast<std::byte*>(at);
+  };
+  std::byte* const hole = untouched();
+  Bytes there = source(size);
+  const Bytes here = random_bytes(size);
+  HostCopier copier(8);
+  const auto pages = Pagemap::of(process()).value();
+  const auto write = [&](std::vector<CopySegment> segments) { return copier.start_write(process(), segments, pages, true); };
+  EXPECT_EQ(write({{hole, here.data(), 4096}}), nullptr);
+  EXPECT_EQ(write({{there.data(), hole, 4096}}), nullptr);
+  EXPECT_EQ(end_of(write({{hole, here.data(), size}})).native(), EFAULT);
+  EXPECT_EQ(end_of(write({{there.data(), hole, size}})).native(), EFAULT);
+  std::vector<CopySegment> scattered;
+  for (size_t at = 0; at < size; at += 128 * 1024) scattered.push_back({there.data() + at, here.data() + at, 64 * 1024});
+  EXPECT_EQ(write(scattered), nullptr);
+  std::array<unsigned char, 2> present{};
+  ASSERT_EQ(mincore(hole, 2 * 4096, present.data()), 0);
+  EXPECT_EQ(present[0] & 1, 0) << "nobody has touched it";
+  munmap(hole, size);
+}
+
 TEST_P(HostCopierTest, SeveralAtOnce) {
   const size_t size = 2'000'000;
   const Bytes from = source(size);
@@ -149,23 +195,15 @@ TEST_P(HostCopierTest, SeveralAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Of, HostCopierTest, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "AnotherProcess" : "ThisProcess"; });
 
-size_t count_threads() {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line) && !line.starts_with("Threads:")) {
-  }
-  return std::stoul(line.substr(line.find('\t')));
-}
-
 TEST(HostCopies, WhoStartsOneThatIsAloneCopiesItIfItIsNotLong) {
   const Bytes from = random_bytes(HostCopier::kAtOnceAlone + 1);
   Bytes to(from.size());
   HostCopier copier(8);
-  const size_t before = count_threads();
+  const size_t before = testing::thread_count();
   const auto start = [&](size_t bytes, bool alone) {
     const CopySegment all{to.data(), from.data(), bytes};
     EXPECT_TRUE(end_of(copier.start(getpid(), std::span(&all, 1), nullptr, MayHang::kBoth, alone)).is_ok());
-    return count_threads() - before;
+    return testing::thread_count() - before;
   };
   EXPECT_EQ(start(HostCopier::kAtOnceBytes, false), 0u);
   EXPECT_EQ(start(HostCopier::kAtOnceAlone, true), 0u);
@@ -178,10 +216,10 @@ TEST(HostCopies, WhoStartsOneOfSeveralLeavesItToThreads) {
   const Bytes from = random_bytes(HostCopier::kAtOnceBytes + 1);
   Bytes to(from.size());
   HostCopier copier(8);
-  const size_t before = count_threads();
+  const size_t before = testing::thread_count();
   const CopySegment all{to.data(), from.data(), from.size()};
   EXPECT_TRUE(end_of(copier.start(getpid(), std::span(&all, 1))).is_ok());
-  EXPECT_EQ(count_threads() - before, 8u);
+  EXPECT_EQ(testing::thread_count() - before, 8u);
   EXPECT_EQ(to, from);
 }
 
@@ -378,7 +416,7 @@ TEST(HangingCopies, AreLeftBehindWithABoundedNumberOfThreads) {
   testing::HangingMemory memory(kHangingBytes);
   TCPX_NEEDS_HANGING(memory);
   Bytes to(kHangingBytes);
-  const size_t before = count_threads();
+  const size_t before = testing::thread_count();
   const TimePoint begin = std::chrono::steady_clock::now();
   {
     HostCopier copier(32);
@@ -389,15 +427,15 @@ TEST(HangingCopies, AreLeftBehindWithABoundedNumberOfThreads) {
     }
     for (const Deadline some = Deadline::after(6 * HostCopier::kHangs); !some.expired(); std::this_thread::yield()) {
       copier.relieve();
-      EXPECT_LE(count_threads(), before + HostCopier::kMostHanging + 32);
+      EXPECT_LE(testing::thread_count(), before + HostCopier::kMostHanging + 32);
     }
     for (const auto& copy : copies) copy->abandon();
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   memory.release();
-  for (const Deadline soon = Deadline::after(std::chrono::seconds(20)); count_threads() > before && !soon.expired();)
+  for (const Deadline soon = Deadline::after(std::chrono::seconds(20)); testing::thread_count() > before && !soon.expired();)
     std::this_thread::yield();
-  EXPECT_EQ(count_threads(), before) << "they end once the memory answers";
+  EXPECT_EQ(testing::thread_count(), before) << "they end once the memory answers";
 }
 
 TEST(HostSums, OfManySegmentsAreThatOfTheStringTheyMake) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/support/near_link_fixture.h"
+#include "tests/support/process_state.h"
 
 namespace tcpx::testing {
 namespace {
@@ -236,29 +237,57 @@ TEST_F(LinkLeases, NothingIsWrittenAfterItsEnd) {
   EXPECT_EQ(writing(), 0u);
 }
 
-// The peer's copier does what this thread must not wait for, and what is too much for it.
-TEST_F(LinkLeases, WhatIsNotThereOrTooMuchIsWrittenByThePeer) {
+// The peer's copier does what this end must not wait for, and what is scattered too much to be looked for.
+TEST_F(LinkLeases, WhatIsNotThereOrScatteredIsWrittenByThePeer) {
   lease({{.share = kHostMemory, .address = 4096, .bytes = kPart}});
   (void)write(host(0, kLong));
   ASSERT_TRUE(await(FrameType::kWrite));
   EXPECT_TRUE(alive());
   EXPECT_EQ(writing(), 0u);
   Large longer = large(HostCopier::kAtOnceAlone + 1);
-  const OperationId written = write(longer);
+  std::vector<HeldRange> from;
+  for (size_t at = 0; at < longer.here.size(); at += kLong)
+    from.emplace_back(registry_.use(longer.id).value(), longer.here.data() + at,
+                      std::min<size_t>(kLong, longer.here.size() - at));
+  const OperationId written =
+      start(OperationKind::kWrite, {.ranges = std::move(from), .remote = {{kOther, 0, longer.there.size()}}});
   ASSERT_TRUE(await(FrameType::kWrite));
   cancel(written);
 }
 
-// Of several, only short ones are: the peer's copier has threads.
-TEST_F(LinkLeases, OneThatIsAloneIsWrittenHereIfItIsNotTooMuch) {
+// Of several, only short ones are written by this thread.
+TEST_F(LinkLeases, OneThatIsAloneIsWrittenByThisThreadIfItIsNotTooMuch) {
   Large longer = large(HostCopier::kAtOnceAlone);
+  const size_t before = thread_count();
   expect_unasked(write(longer));
   EXPECT_EQ(longer.there, longer.here);
+  EXPECT_EQ(thread_count(), before);
   const OperationId other = start(OperationKind::kRecv, {.ranges = one(host(0, kLong))});
+  longer.there.assign(longer.there.size(), std::byte{0});
+  expect_unasked(write(longer));
+  EXPECT_EQ(longer.there, longer.here);
+  EXPECT_GT(thread_count(), before);
+  cancel(other);
+}
+
+TEST_F(LinkLeases, LongOnesAreWrittenByThreads) {
+  Large longer = large(5 * HostCopier::kAtOnceAlone + 1);
+  expect_unasked(write(longer));
+  EXPECT_EQ(longer.there, longer.here);
+  EXPECT_EQ(writing(1), 0u);
+}
+
+TEST_F(LinkLeases, ALongOneOfWhichAPageIsNotThereIsWrittenByThePeer) {
+  constexpr size_t kBytes = 4 * HostCopier::kAtOnceAlone;
+  Large longer = large(kBytes);
+  auto* const page =
+      reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(longer.there.data()) + kBytes / 2) & ~uintptr_t{4095});
+  ASSERT_EQ(::madvise(page, 4096, MADV_DONTNEED), 0);
   const OperationId written = write(longer);
   ASSERT_TRUE(await(FrameType::kWrite));
+  EXPECT_TRUE(alive());
+  EXPECT_EQ(writing(1), 0u);
   cancel(written);
-  cancel(other);
 }
 
 // It is in the memory that both share when the write is done.
