@@ -335,8 +335,10 @@ bool PullLane::step(Pull& pull, size_t& running) {
   const Status check = check_peer();  // first: a copy fails because the peer has ended
   const Status status = !check.is_ok() ? check : done.is_ok() ? Status::ok() : done.status();
   if (!status.is_ok() && status_.is_ok() && pull.copy != nullptr && pull.copy->denied()) {
+    // A process that ends loses its memory before others can see that it has ended.
+    const LogLevel level = pull.copy->status().code() == Code::kPeerGone ? LogLevel::kInfo : LogLevel::kWarning;
     if (!std::exchange(denied_, true))
-      log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
+      log(level, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
     leave(pull);
   } else if (!pull.is_leased() || !check.is_ok()) {
     end(pull, status);
