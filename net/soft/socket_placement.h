@@ -4,7 +4,7 @@
 // (two H200s, loopback, eight sockets: reads of 64 MiB 15 GB/s instead of 22 to 24).
 //
 // A message in few chunks takes the first sockets of its comm. So each comm begins with another one of its threads: else, of 64
-// comms with a socket on each of eight threads, two threads wrote messages of 4 MiB in chunks of 2 (15 GB/s instead of 28).
+// comms with a socket on each of eight threads, two threads wrote messages of 4 MiB in chunks of 2 (16 GB/s instead of 23).
 #pragma once
 
 #include <array>
