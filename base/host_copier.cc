@@ -123,12 +123,21 @@ bool HostCopy::copy_next(std::vector<std::byte>* apart) {
 
 // @return errno; 0: everything has been copied
 int HostCopy::copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart) {
+  if (segments.front().to == nullptr) return look_at(segments);
   if (writes()) {
     const bool is_there = looked_at_ || (own_pages_->has_sources(segments) && pages_->has_targets(segments));
     return is_there ? access(process_, segments) : EFAULT;
   }
   const bool answers = apart == nullptr || may_hang_ == MayHang::kTargets || (pages_ != nullptr && pages_->has_sources(segments));
   return answers ? access(process_, segments) : copy_by_way_of(*apart, segments);
+}
+
+// By way of the kernel: the application may write those bytes at the same time.
+int HostCopy::look_at(std::span<const CopySegment> ends) {
+  std::array<std::byte, kSegmentsOfCall> room;
+  std::array<CopySegment, kSegmentsOfCall> in;
+  for (size_t i = 0; i < ends.size(); ++i) in[i] = {&room[i], ends[i].from, 1};
+  return access(process_, std::span(in).first(ends.size()));
 }
 
 int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments) {
@@ -281,8 +290,10 @@ bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
 }
 
 std::shared_ptr<HostCopy> HostCopier::read_ends(const std::byte* data, size_t bytes) {
-  static const auto key = std::make_shared<const ByteSumKey>(1);  // nobody wants the sum
-  return start_sum(key, ends_of(data, bytes));
+  const std::shared_ptr<HostCopy> look(
+      new HostCopy(::getpid(), ends_of(data, bytes), nullptr, nullptr, MayHang::kBoth, nullptr, kSliceBytes));
+  if (!share(look)) look->stop();
+  return look;
 }
 
 std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const CopySegment> segments,
@@ -322,19 +333,21 @@ std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& cop
 }
 
 void HostCopier::run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once) {
-  bool has_threads = false;
-  if (!at_once) {
+  if (!at_once && share(copy)) return;
+  while (copy->copy_next(nullptr)) {
+  }
+}
+
+// Gives the copy to the threads. @return false: there are none
+bool HostCopier::share(const std::shared_ptr<HostCopy>& copy) {
+  {
     const MutexLock lock(crew_->mutex);
     if (crew_->working() < crew_->wanted) crew_->start_threads();
-    has_threads = crew_->working() > 0;
-    if (has_threads) crew_->add(copy);
+    if (crew_->working() == 0) return false;
+    crew_->add(copy);
   }
-  if (has_threads) {
-    crew_->changed.notify_all();
-  } else {
-    while (copy->copy_next(nullptr)) {
-    }
-  }
+  crew_->changed.notify_all();
+  return true;
 }
 
 void HostCopier::relieve() {

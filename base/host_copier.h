@@ -67,6 +67,7 @@ class HostCopy {
   int copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart);
   int add_up(size_t slice);
   bool begin_access();
+  int look_at(std::span<const CopySegment> ends);
   int copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments);
   int access(pid_t process, std::span<const CopySegment> segments);
 
@@ -126,7 +127,7 @@ class HostCopier {
                                   bool alone = false);
   /// True if the first and the last byte of memory of this process can be read without waiting for anybody.
   bool has_ends(const std::byte* data, size_t bytes);
-  /// Has a thread read those two bytes, so that they are there afterwards. That may hang.
+  /// Has a thread read those two bytes, so that they are there afterwards. That may hang. Others may write them meanwhile.
   std::shared_ptr<HostCopy> read_ends(const std::byte* data, size_t bytes);
   /// Starts a copy into the memory of another process: `from` is memory of this one. Otherwise as `start`.
   /// @return null: what must not be waited for would be waited for, or is scattered so much that looking for it takes too long. If the
@@ -147,6 +148,7 @@ class HostCopier {
   std::shared_ptr<const Pagemap> own_pages();
   std::shared_ptr<HostCopy> begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments, bool alone);
   void run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once);
+  bool share(const std::shared_ptr<HostCopy>& copy);
 
   // Shared with the threads, because a thread that hangs may outlive this object.
   const std::shared_ptr<Crew> crew_;
