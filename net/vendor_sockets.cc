@@ -4,10 +4,10 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <memory>
@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "base/socket_address.h"
+#include "base/text.h"
 #include "base/unique_fd.h"
 
 namespace tcpx {
@@ -52,10 +53,17 @@ bool listens(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length) == 0 && value != 0;
 }
 
+// By its link, "socket:[number]": fstat(2) would ask the server of a file, which may never answer.
 std::optional<uint64_t> socket_inode(int fd) {
-  struct stat info;
-  if (::fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode)) return std::nullopt;
-  return info.st_ino;
+  constexpr std::string_view kBegin = "socket:[";
+  std::array<char, 64> link;
+  const ssize_t length = ::readlink(concat("/proc/self/fd/", fd).c_str(), link.data(), link.size());
+  const std::string_view text(link.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
+  uint64_t inode = 0;
+  if (!text.starts_with(kBegin) ||
+      std::from_chars(text.data() + kBegin.size(), text.data() + text.size(), inode).ec != std::errc())
+    return std::nullopt;
+  return inode;
 }
 
 struct Found {
