@@ -255,7 +255,7 @@ TEST_F(LinkLeases, WhatIsNotThereOrScatteredIsWrittenByThePeer) {
   cancel(written);
 }
 
-// Of several, only short ones are written by this thread.
+// A write beside other operations is left to threads, unless it is short.
 TEST_F(LinkLeases, OneThatIsAloneIsWrittenByThisThreadIfItIsNotTooMuch) {
   Large longer = large(HostCopier::kAtOnceAlone);
   const size_t before = thread_count();
