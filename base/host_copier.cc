@@ -123,17 +123,19 @@ bool HostCopy::copy_next(std::vector<std::byte>* apart) {
 
 // @return errno; 0: everything has been copied
 int HostCopy::copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart) {
-  if (segments.front().to == nullptr) return look_at(segments);
-  if (writes()) {
-    const bool is_there = looked_at_ || (own_pages_->has_sources(segments) && pages_->has_targets(segments));
-    return is_there ? access(process_, segments) : EFAULT;
-  }
+  if (segments.front().to == nullptr) return read_ends(segments);
+  if (writes()) return was_there_ || is_there(segments) ? access(process_, segments) : EFAULT;
   const bool answers = apart == nullptr || may_hang_ == MayHang::kTargets || (pages_ != nullptr && pages_->has_sources(segments));
   return answers ? access(process_, segments) : copy_by_way_of(*apart, segments);
 }
 
+// Of a copy into another process: true when none of these pages can make it wait.
+bool HostCopy::is_there(std::span<const CopySegment> segments) const {
+  return own_pages_->has_sources(segments) && pages_->has_targets(segments);
+}
+
 // By way of the kernel: the application may write those bytes at the same time.
-int HostCopy::look_at(std::span<const CopySegment> ends) {
+int HostCopy::read_ends(std::span<const CopySegment> ends) {
   std::array<std::byte, kSegmentsOfCall> room;
   std::array<CopySegment, kSegmentsOfCall> in;
   for (size_t i = 0; i < ends.size(); ++i) in[i] = {&room[i], ends[i].from, 1};
@@ -303,11 +305,11 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
   if (own == nullptr || pages == nullptr) return nullptr;
   const size_t bytes = bytes_of_all(segments);
   const bool at_once = bytes <= most_at_once(alone);
-  if (at_once ? !own->has_sources(segments) || !pages->has_targets(segments) : bytes < segments.size() * kSliceBytes)
-    return nullptr;
+  if (!at_once && bytes < segments.size() * kSliceBytes) return nullptr;
   const std::shared_ptr<HostCopy> copy(
       new HostCopy(process, segments, std::move(pages), own, MayHang::kBoth, nullptr, kSliceBytes));
-  copy->looked_at_ = at_once;
+  copy->was_there_ = at_once && copy->is_there(segments);
+  if (at_once && !copy->was_there_) return nullptr;
   run_or_share(copy, at_once);
   return copy;
 }

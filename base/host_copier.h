@@ -67,14 +67,15 @@ class HostCopy {
   int copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart);
   int add_up(size_t slice);
   bool begin_access();
-  int look_at(std::span<const CopySegment> ends);
+  bool is_there(std::span<const CopySegment> segments) const;
+  int read_ends(std::span<const CopySegment> ends);
   int copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments);
   int access(pid_t process, std::span<const CopySegment> segments);
 
   const pid_t process_;
   const std::shared_ptr<const Pagemap> pages_;      // of that process
   const std::shared_ptr<const Pagemap> own_pages_;  // of a copy into that process; null: out of it
-  bool looked_at_ = false;                          // all pages of a copy into that process were present when it was started
+  bool was_there_ = false;                          // all that a copy into that process touches, when it was started
   const MayHang may_hang_;
   const std::shared_ptr<const ByteSumKey> key_;  // of a checksum; null: a copy
   uint64_t bytes_ = 0;
