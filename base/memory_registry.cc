@@ -180,9 +180,9 @@ Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadl
   // kWaited and calls `wake`. That takes the lock, which is free only once this thread waits. Acquire here and below pairs with
   // the release of each use.
   uint64_t holders = entry.uses.fetch_or(Entry::kWaited, std::memory_order_acquire);
-  bool in_time = true, written = is_written(entry);
-  while ((holders != 0 || written) && in_time) {
-    if (written) {  // another process does not wake this one
+  bool in_time = true, touched = is_touched(entry);
+  while ((holders != 0 || touched) && in_time) {
+    if (touched) {  // nobody wakes this thread for that
       (void)changed_.wait_until(mutex_, std::min(deadline.at(), Clock::steady().now() + kLookAtWriters));
       in_time = !deadline.expired();
     } else {
@@ -190,15 +190,15 @@ Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadl
     }
     if (kept) return std::optional<Region>();
     holders = entry.uses.load(std::memory_order_acquire) & ~Entry::kWaited;
-    written = is_written(entry);
+    touched = is_touched(entry);
   }
-  if (holders == 0 && !written) return std::optional(erase(entry));
+  if (holders == 0 && !touched) return std::optional(erase(entry));
   entry.uses.fetch_and(~Entry::kWaited, std::memory_order_relaxed);
   entry.kept = nullptr;
   entry.closing = false;
   return Status(Code::kTimeout, "deregister memory",
                 concat(range_text(entry.region.data, entry.region.bytes), " are in use by operations (", holders, " holds",
-                       written ? ", and a peer of this host writes)" : ")"));
+                       touched ? ", and a peer of this host uses them)" : ")"));
 }
 
 Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
@@ -206,7 +206,7 @@ Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
   TCPX_ASSIGN_OR_RETURN(Entry* const found, begin_removal(id));
   if (found == nullptr) return std::optional<Region>();
   Entry& entry = *found;
-  if (entry.uses.load(std::memory_order_acquire) != 0 || is_written(entry)) {
+  if (entry.uses.load(std::memory_order_acquire) != 0 || is_touched(entry)) {
     return Status(Code::kExhausted, "deregister memory", "still in use");
   }
   return std::optional(erase(entry));
@@ -350,10 +350,10 @@ void MemoryRegistry::drop(const SlotId& slot) {
   adverts_.erase(found);
 }
 
-// True while a peer writes that has or had a lease.
-bool MemoryRegistry::is_written(const Entry& entry) {
+// True while a peer that has or had a lease copies.
+bool MemoryRegistry::is_touched(const Entry& entry) {
   return std::any_of(entry.leases.begin(), entry.leases.end(),
-                     [&](const auto& leases) { return leases->is_written(entry.region.id); });
+                     [&](const auto& leases) { return leases->is_touched(entry.region.id); });
 }
 
 void MemoryRegistry::erase_ended() {

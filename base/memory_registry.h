@@ -250,7 +250,7 @@ class MemoryRegistry {
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
   Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);
   Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
-  static bool is_written(const Entry& entry);
+  static bool is_touched(const Entry& entry);
   static Entry::SlotKey key_of(const SlotId& slot, const Advert& advert);
   void erase(const SlotId& slot) TCPX_REQUIRES(mutex_);
   void drop(const SlotId& slot) TCPX_REQUIRES(mutex_);

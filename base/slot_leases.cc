@@ -47,12 +47,12 @@ void SlotLeases::end_all() {
   places_.clear();
 }
 
-bool SlotLeases::is_written(std::optional<MemoryId> region) {
+bool SlotLeases::is_touched(std::optional<MemoryId> region) {
   const MutexLock lock(mutex_);
   if (words_ == nullptr) return false;
   free_unwritten();
   const auto is_of = [region](const Place& place) { return !region || place.region == *region; };
-  return std::any_of(ended_.begin(), ended_.end(), is_of) ||
+  return is_read_still() || std::any_of(ended_.begin(), ended_.end(), is_of) ||
          std::any_of(places_.begin(), places_.end(),
                      [&](const auto& entry) TCPX_REQUIRES(mutex_) { return is_of(entry.second) && is_written(entry.second); });
 }

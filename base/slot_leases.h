@@ -5,6 +5,9 @@
 // that writes says so first, in a count beside the word, and then looks at the word: it writes only if the lease lasts, and takes
 // itself out of the count afterwards. This end clears the word first and looks at the count then. All of these are sequentially
 // consistent, so either the peer sees that the lease has ended, or this end sees that the peer writes, and waits for it.
+//
+// GPU memory within one process is read where it lies, and a kernel that reads what was freed ends the process. So such a peer counts all
+// its copies, by lease or not, and begins none when the connection has ended; who ends the connection then waits for them.
 #pragma once
 
 #include <atomic>
@@ -31,6 +34,7 @@ struct LeaseWords {
   static constexpr size_t kMost = 1024;
   std::atomic<uint64_t> words[kMost];               ///< stored by the owner of the slots; 0: no lease
   std::atomic<uint32_t> writing[kMost];             ///< writes of the peer that may be under way
+  std::atomic<uint32_t> reading;                    ///< reads of GPU memory by a peer in this process that may be under way
   std::atomic<uint64_t> bytes_read, bytes_written;  ///< by the peer, so far; only the peer stores
 };
 
@@ -42,8 +46,8 @@ class SlotLeases {
     uint64_t word;   ///< as long as the lease lasts; never 0, and never the same again
   };
 
-  /// @param words mapped until `close`
-  explicit SlotLeases(LeaseWords& words) : words_(&words) {}
+  /// @param words mapped until `close` @param peer_is_here in this process: another one's count of reads is not believed
+  explicit SlotLeases(LeaseWords& words, bool peer_is_here = false) : peer_is_here_(peer_is_here), words_(&words) {}
   ~SlotLeases() { close(); }
   SlotLeases(const SlotLeases&) = delete;
   SlotLeases& operator=(const SlotLeases&) = delete;
@@ -58,9 +62,14 @@ class SlotLeases {
   void end(const SlotId& slot) TCPX_EXCLUDES(mutex_);
   /// Ends all, and grants none from now on. The peer may still write.
   void end_all() TCPX_EXCLUDES(mutex_);
-  /// True while the peer may be writing to the region; nullopt: to any.
-  bool is_written(std::optional<MemoryId> region = {}) TCPX_EXCLUDES(mutex_);
-  /// The same, when the peer writes no more, or nobody waits for that: the words are not touched any more.
+  /// True while the peer may be writing to the region, nullopt: to any; or `is_read`.
+  bool is_touched(std::optional<MemoryId> region = {}) TCPX_EXCLUDES(mutex_);
+  /// True when all leases have been ended, and a peer in this process may still be reading GPU memory.
+  bool is_read() const TCPX_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return is_read_still();
+  }
+  /// The same, when the peer touches nothing any more, or nobody waits for that: the words are not touched any more.
   void close() TCPX_EXCLUDES(mutex_);
   bool closed() const TCPX_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
@@ -73,9 +82,13 @@ class SlotLeases {
     MemoryId region{};
   };
   bool is_written(const Place& place) const TCPX_REQUIRES(mutex_) { return words_->writing[place.index].load() != 0; }
+  bool is_read_still() const TCPX_REQUIRES(mutex_) {
+    return peer_is_here_ && words_ != nullptr && !grants_ && words_->reading.load() != 0;
+  }
   void end(const Place& place) TCPX_REQUIRES(mutex_);
   void free_unwritten() TCPX_REQUIRES(mutex_);
 
+  const bool peer_is_here_;
   mutable Mutex mutex_;
   LeaseWords* words_ TCPX_GUARDED_BY(mutex_);  // null: closed
   std::unordered_map<SlotId, Place, SlotHash> places_ TCPX_GUARDED_BY(mutex_);

@@ -85,7 +85,6 @@ LinkSetup ConnectionBook::link_setup(const EndpointIdentity& identity, const std
 std::string ConnectionBook::path_of_gpus(const LinkParts& link) const {
   MemoryOps& memory = *parts_.endpoint.memory;
   if (link.host == nullptr || !memory.has_gpu() || link.peer.gpu_bus.empty()) return "";
-  if (link.host->same_process) return "; GPU memory through host memory";
   // CUDA opens no handle of a process that it does not see (201, cudaErrorDeviceUninitialized, with driver 580).
   return concat("; GPU memory ", describe_way(memory.link_to(parts_.config.gpu_idx, link.peer.gpu_bus)),
                 link.host->pid == 0 ? ", that of cudaMalloc in one pid namespace only" : "");

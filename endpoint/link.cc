@@ -251,11 +251,12 @@ void Link::fail_without_memory() noexcept {
   }
 }
 
-// `progress` calls this again if an allocation fails.
+// `progress` calls this again if an allocation fails, or while operations must keep their memory.
 void Link::end_all() {
   if (context_.stream->status().is_ok()) (void)flush();
   context_.stream->fail(context_.status);
   context_.lanes.fail(context_.status);
+  if (context_.lanes.is_read()) return;
   local_.end_all();
   peer_.end();
   context_.notify_waits.clear();
@@ -289,7 +290,7 @@ bool Link::serves(MemoryId region) const {
 bool Link::forget(MemoryId region) {
   context_.lanes.forget(region);
   if (!peer_holds(region)) return false;
-  (void)flush();
+  if (reads()) (void)flush();
   return true;
 }
 

@@ -91,7 +91,7 @@ class Link final : private ControlSink {
   /// Lets the lanes forget a region that nobody uses any more. @return `peer_holds`
   bool forget(MemoryId region);
   /// True while the peer has not yet let go of a region that was forgotten.
-  bool peer_holds(MemoryId region) const { return reads() && context_.lanes.peer_holds(region); }
+  bool peer_holds(MemoryId region) const { return reads() ? context_.lanes.peer_holds(region) : context_.lanes.is_read(); }
   ConnectionStats stats() const;
   std::string flight_record() const;
 

@@ -159,6 +159,8 @@ class Lane {
   virtual void forget(MemoryId /*region*/) {}
   /// True while the peer has not yet let go of a region that was forgotten.
   virtual bool peer_holds(MemoryId /*region*/) const { return false; }
+  /// Of a failed lane: true while the peer may still be reading memory of this end where that must not be freed.
+  virtual bool is_read() const { return false; }
   /// True when the peer has moved something in shared memory that this end waits for. Costs no system call.
   virtual bool can_move() const { return false; }
   /// @return WakeFor bits: events for which the peer must wake this end, because it waits for them without looking

@@ -265,6 +265,10 @@ bool Lanes::peer_holds(MemoryId region) const {
   return std::any_of(all_.begin(), all_.end(), [region](const Lane* lane) { return lane->peer_holds(region); });
 }
 
+bool Lanes::is_read() const {
+  return std::any_of(all_.begin(), all_.end(), [](const Lane* lane) { return lane->is_read(); });
+}
+
 void Lanes::close() {
   if (host_ == nullptr) return;
   std::vector<MemoryBuffer> buffers;  // first the rings' pins for the GPU, then the rings

@@ -120,6 +120,7 @@ class Lanes {
   bool serves(MemoryId region) const;
   void forget(MemoryId region);
   bool peer_holds(MemoryId region) const;
+  bool is_read() const;
 
   /// Releases what both ends share. Call when the connection has ended and all lanes are closed.
   void close();

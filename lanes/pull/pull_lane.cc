@@ -19,6 +19,23 @@ Status bad_sources(std::string detail) {
   return Status(Code::kProtocol, "read sources", std::move(detail));
 }
 
+// CUDA opens no handle in the process that it is of: there the address itself is good, if this GPU may use it.
+// @param here the share is of this process
+Result<MemoryBuffer> map_for(int gpu, const MemoryShare& share, int file, bool here, MemoryOps& memory) {
+  if (!here || share.kind != ShareKind::kIpc) return memory.map_shared(gpu, share, file);
+  const auto at = reinterpret_cast<void*>(static_cast<uintptr_t>(share.base));
+  if (memory.reaches(gpu, at)) return MemoryBuffer(nullptr, at, share.bytes, nullptr);
+  return Status(Code::kUnsupported, "use GPU memory of this process", concat("GPU ", gpu, " does not reach that GPU"));
+}
+
+// The counts of LeaseWords that say which leases are being used.
+std::vector<std::atomic<uint32_t>*> counts_of(LeaseWords& words, std::span<const std::pair<uint32_t, uint64_t>> leases) {
+  std::vector<std::atomic<uint32_t>*> counts;
+  counts.reserve(leases.size());
+  for (const auto& [place, word] : leases) counts.push_back(&words.writing[place]);
+  return counts;
+}
+
 // @return the bytes of all sources
 Result<uint64_t> sum_of(std::span<const std::byte> words) {
   if (words.size() % sizeof(WireSource) != 0) return bad_sources(concat(words.size(), " bytes of sources"));
@@ -145,7 +162,7 @@ bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange>
   const bool on_host = is_of_host(job->ranges.front().region(), parts_.memory);
   pull.writes = writes;
   if (writes) {
-    pull.writing.emplace(peer_.peer_leases(), pull.leases);
+    pull.touching.emplace(counts_of(peer_.peer_leases(), pull.leases));
     if (!lasts(pull)) return false;
   }
   if (writes && on_host) return write_on_host(job, pull);
@@ -165,7 +182,7 @@ bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
   const bool is_done = pull.copy != nullptr && pull.copy->done();
   if (pull.copy == nullptr || (is_done && !pull.copy->status().is_ok())) {
     pulls_.pop_back();
-    pull.writing.reset();
+    pull.touching.reset();
     job = std::move(pull.job);
     return false;
   }
@@ -175,25 +192,13 @@ bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
     return true;
   }
   pulls_.pop_back();
-  pull.writing.reset();
+  pull.touching.reset();
   if (const Status gone = check_peer(); gone.is_ok()) {
     end_leased(pull, true);
   } else {
     end(pull, gone);
   }
   return true;
-}
-
-PullLane::Writing::Writing(LeaseWords& words, std::span<const std::pair<uint32_t, uint64_t>> leases) : words_(&words) {
-  places_.reserve(leases.size());
-  for (const auto& [place, word] : leases) {
-    places_.push_back(place);
-    words_->writing[place].fetch_add(1);
-  }
-}
-
-PullLane::Writing::~Writing() {
-  for (const uint32_t place : places_) words_->writing[place].fetch_sub(1);
 }
 
 // Finds the sources of ranges of slots that are leased. @return false: not of all
@@ -250,6 +255,8 @@ void PullLane::begin(std::unique_ptr<Job>&& job, Pull&& pull) {
     pull.mappings.push_back(mappings_.at(share));
   }
   hurry(pull);
+  if (pull.on_gpu && peer_.same_process && !pull.writes)
+    pull.touching.emplace(std::vector<std::atomic<uint32_t>*>{&peer_.peer_leases().reading});
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
   // The GPU copies while this thread looks at what else has come. How that goes, the next turn sees.
@@ -357,6 +364,7 @@ Status PullLane::submit(Pull& pull) {
       pull.cut_off = true;
       return Status::ok();
     }
+    if (peer_.same_process) TCPX_RETURN_IF_ERROR(check_peer());
     const auto ticket = submit_segments(pull);
     if (!ticket.is_ok()) return ticket.status().code() == Code::kExhausted ? Status::ok() : ticket.status();
     pull.ticket = *ticket;
@@ -418,10 +426,10 @@ void PullLane::look_for_pages() {
   if (auto pages = Pagemap::of(peer_.pid); pages.is_ok()) pages_ = std::move(*pages);
 }
 
-// Called after a copy. Ok: the peer kept its memory for the whole time of the copy.
+// Ok after a copy: the peer kept its memory for the whole time of the copy. Ok before one that is counted: it keeps it.
 Status PullLane::check_peer() const {
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (peer_.peer_alive().load(std::memory_order_acquire) != 1)
+  if (peer_.peer_alive().load() != 1)
     return Status(Code::kPeerGone, "copy from the peer's memory", "the peer has given up the connection");
   if (!peer_.has_ended()) return Status::ok();
   return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended, or has started another program");
@@ -457,7 +465,7 @@ void PullLane::end_leased(Pull& pull, bool copied) {
     }
     job.lease = Job::Lease::kEnded;
   }
-  pull.writing.reset();
+  pull.touching.reset();
   job.status = status_;
   ended_.push_back(std::move(pull.job));
 }
@@ -534,8 +542,8 @@ Status PullLane::map(uint64_t share, const MemoryShare& memory) {
     TCPX_ASSIGN_OR_RETURN(*file, peer_.take_passed());
   }
   auto mapping = std::make_shared<Mapping>(parts_.unmapper, share, memory);
-  mapping->mapped = parts_.unmapper.make([memory, file, &ops = parts_.memory, gpu = parts_.gpu] {
-    auto buffer = ops.map_shared(gpu, memory, file->get());
+  mapping->mapped = parts_.unmapper.make([memory, file, &ops = parts_.memory, gpu = parts_.gpu, here = peer_.same_process] {
+    auto buffer = map_for(gpu, memory, file->get(), here, ops);
     file->reset();
     if (!buffer.is_ok())
       log(LogLevel::kInfo, buffer.status().to_string(), ": GPU memory of a peer on the same host is not read directly");

@@ -49,7 +49,7 @@ class PulledLane final : public Lane {
         stream_(making.stream),
         sources_(making.host, making.parts.memory, making.parts.unmapper, making.stream),
         sums_(making.sum_key, making.parts, making.stream),
-        leases_(std::make_shared<SlotLeases>(making.host.own_leases())) {}
+        leases_(std::make_shared<SlotLeases>(making.host.own_leases(), making.host.same_process)) {}
   ~PulledLane() override { leases_->close(); }
   bool is_ready(std::span<const HeldRange> ranges) override { return sources_.are_ready(ranges); }
   bool expect(std::span<const HeldRange> ranges) override {
@@ -75,21 +75,22 @@ class PulledLane final : public Lane {
     leases_->end_all();
   }
   void abandon() override { leases_->close(); }
-  bool closed() const override { return idle() && (!leases_->is_written() || host_.has_ended()); }
+  bool closed() const override { return idle() && (!leases_->is_touched() || host_.has_ended()); }
   MemoryBuffer close() override {
     leases_->close();
     return {};
   }
-  bool has_work() const override { return !idle() || (!status_.is_ok() && leases_->is_written()); }
+  bool has_work() const override { return !idle() || (!status_.is_ok() && leases_->is_touched()); }
   const Status& status() const override { return status_; }
   bool idle() const override { return ended_.empty() && sums_.idle(); }
   bool is_told() const override { return !has_ended() && sums_.idle(); }
-  bool serves(MemoryId region) const override { return leases_->is_written(region); }
+  bool serves(MemoryId region) const override { return leases_->is_touched(region); }
   void forget(MemoryId region) override {
     sources_.forget(region);
     looks_.erase(static_cast<uint64_t>(region));
   }
   bool peer_holds(MemoryId region) const override { return sources_.is_mapped(region); }
+  bool is_read() const override { return leases_->is_read(); }
   /// What the peer has read and written without asking.
   void add_to(ConnectionStats& stats) const override {
     stats.bytes_sent += host_.own_leases().bytes_read.load();
@@ -180,21 +181,23 @@ class PullLane final : public Lane {
     WireLease of{};
     std::vector<std::pair<uint64_t, WireSource>> parts;  // in order, each with the offset where it ends in the slot
   };
-  /// Tells the peer that this end may be writing into its memory, as long as this object lives.
-  class Writing {
+  /// Tells the peer that this end may be touching its memory, as long as this object lives.
+  class Touching {
    public:
-    Writing(LeaseWords& words, std::span<const std::pair<uint32_t, uint64_t>> leases);
-    Writing(Writing&& other) noexcept : words_(other.words_), places_(std::exchange(other.places_, {})) {}
-    Writing& operator=(Writing&& other) noexcept {
-      std::swap(words_, other.words_);
-      std::swap(places_, other.places_);
+    explicit Touching(std::vector<std::atomic<uint32_t>*> counts) : counts_(std::move(counts)) {
+      for (std::atomic<uint32_t>* const count : counts_) count->fetch_add(1);
+    }
+    Touching(Touching&& other) noexcept : counts_(std::exchange(other.counts_, {})) {}
+    Touching& operator=(Touching&& other) noexcept {
+      std::swap(counts_, other.counts_);
       return *this;
     }
-    ~Writing();
+    ~Touching() {
+      for (std::atomic<uint32_t>* const count : counts_) count->fetch_sub(1);
+    }
 
    private:
-    LeaseWords* words_;
-    std::vector<uint32_t> places_;
+    std::vector<std::atomic<uint32_t>*> counts_;  // of LeaseWords
   };
   struct Pull {
     std::unique_ptr<Job> job;
@@ -203,7 +206,7 @@ class PullLane final : public Lane {
     std::vector<WireSource> sources;                    // of the job
     std::vector<std::shared_ptr<Mapping>> mappings;  // one for each row of sources in the same share
     bool writes = false;                             // by lease, into the sources
-    std::optional<Writing> writing;                  // until it is over
+    std::optional<Touching> touching;                // until it is over
     bool cut_off = false;                            // its lease ended before all was written
     bool on_gpu = false;
     Place place;                        // of the next segment

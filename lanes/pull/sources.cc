@@ -112,9 +112,6 @@ Status Sources::look_at(const Region& region, Known& known) const {
     return Status::ok();
   }
   if (region.access.copier != nullptr) return Status(Code::kUnsupported, kTell, "the endpoint's GPU does not reach it");
-  // Within one process the other end would read it in place, with a kernel that faults if the application frees the memory after
-  // a failure here.
-  if (peer_.same_process) return Status(Code::kUnsupported, kTell, "GPU memory of one process is not shared");
   return Status::ok();
 }
 

@@ -73,7 +73,7 @@ TEST_F(LeaseTest, NothingIsTouchedOnceClosed) {
   words_.writing[lease->place] = 1;
   leases_->end({1, 1});
   leases_->end_all();
-  EXPECT_FALSE(leases_->is_written());
+  EXPECT_FALSE(leases_->is_touched());
   EXPECT_FALSE(leases_->grant({2, 2}, id_));
   EXPECT_EQ(words_.words[lease->place], 77u);
 }
@@ -82,13 +82,13 @@ TEST_F(LeaseTest, NothingIsTouchedOnceClosed) {
 TEST_F(LeaseTest, APlaceIsFreeOnlyWhenNobodyWrites) {
   const auto lease = leases_->grant({1, 1}, id_);
   words_.writing[lease->place] = 2;
-  EXPECT_TRUE(leases_->is_written(id_));
+  EXPECT_TRUE(leases_->is_touched(id_));
   leases_->end({1, 1});
-  EXPECT_TRUE(leases_->is_written(id_));
-  EXPECT_FALSE(leases_->is_written(MemoryId{99}));
+  EXPECT_TRUE(leases_->is_touched(id_));
+  EXPECT_FALSE(leases_->is_touched(MemoryId{99}));
   EXPECT_NE(leases_->grant({2, 2}, id_)->place, lease->place);
   words_.writing[lease->place] = 0;
-  EXPECT_FALSE(leases_->is_written(id_));
+  EXPECT_FALSE(leases_->is_touched(id_));
   EXPECT_EQ(leases_->grant({3, 3}, id_)->place, lease->place);
 }
 
@@ -97,10 +97,10 @@ TEST_F(LeaseTest, NoneIsGivenAfterTheEndOfAll) {
   words_.writing[lease->place] = 1;
   leases_->end_all();
   EXPECT_FALSE(lasts(*lease));
-  EXPECT_TRUE(leases_->is_written());
+  EXPECT_TRUE(leases_->is_touched());
   EXPECT_FALSE(leases_->grant({2, 2}, id_));
   words_.writing[lease->place] = 0;
-  EXPECT_FALSE(leases_->is_written());
+  EXPECT_FALSE(leases_->is_touched());
 }
 
 TEST_F(LeaseTest, EndsWithItsSlot) {
@@ -133,7 +133,7 @@ TEST_F(LeaseTest, ARemovalWaitsForWhoWrites) {
     EXPECT_EQ(registry_.try_remove(id).status().code(), Code::kExhausted);
     const Status late = registry_.remove(id, Deadline::after(std::chrono::milliseconds(20))).status();
     EXPECT_EQ(late.code(), Code::kTimeout);
-    EXPECT_NE(late.detail().find("a peer of this host writes"), std::string::npos) << late.detail();
+    EXPECT_NE(late.detail().find("a peer of this host uses them"), std::string::npos) << late.detail();
     EXPECT_FALSE(lasts(*lease));
     EXPECT_FALSE(registry_.is_advertised(slot.id));
     std::thread writer([&] {

@@ -16,6 +16,8 @@ const Setting kSettings[] = {
     {.name = "NetworkOfLists", .lists = true},
     {.name = "Ring", .on_host = true, .way = Way::kRing},
     {.name = "Pull", .on_host = true, .reads = true, .way = Way::kPull},
+    {.name = "PullOfAGpu", .on_host = true, .reads = true, .way = Way::kPull, .gpu = true},
+    {.name = "PullOfAGpuInOneProcess", .on_host = true, .reads = true, .way = Way::kPull, .gpu = true, .one_process = true},
     {.name = "File", .on_host = true, .way = kFile},
 };
 const Setting kSettingsWithSums[] = {

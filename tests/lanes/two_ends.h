@@ -35,6 +35,7 @@ struct Setting {
   bool lists = false;       ///< the plugin takes lists
   bool sums = false;        ///< what arrives is compared by checksums
   bool gpu = false;         ///< the memory passes for that of a GPU
+  bool one_process = false;  ///< as far as the ends can tell; without a GPU's memory they always are
 };
 inline void PrintTo(const Setting& setting, std::ostream* out) {
   *out << setting.name;
@@ -113,7 +114,7 @@ class TwoEnds {
       for (End* end : {&sender, &receiver}) {
         end->host.area = SharedArea::map(area.get(), end == &sender).value();
         end->host.pid = getpid();
-        end->host.same_process = !shares_gpu();
+        end->host.same_process = setting.one_process || !shares_gpu();
         end->host.reads_memory = end->host.is_read = setting.reads;
       }
     }

@@ -38,6 +38,7 @@ class ChunkedOps : public HiddenMemoryOps {
                      --mapped;
                    }));
   }
+  bool reaches(int /*device*/, const void* /*address*/) override { return !out_of_reach; }
   std::optional<uint64_t> extent(const void* address) const override {
     return told_chunks * chunk - (reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base)) % chunk;
   }
@@ -58,6 +59,7 @@ class ChunkedOps : public HiddenMemoryOps {
   size_t chunk = 0;
   size_t told_chunks = 1;  // an extent reaches so many chunks far
   bool wanting = false;
+  bool out_of_reach = false;
   std::atomic<size_t> sharing = 0;  // shares that it was asked for
   std::atomic<const void*> first_asked = nullptr;
   std::atomic<bool> refuses = false;
