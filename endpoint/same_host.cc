@@ -364,17 +364,17 @@ std::string boot_id() {
 const char* describe_way(GpuLink link) {
   switch (link) {
     case GpuLink::kSame:
-      return "within one GPU (CUDA IPC)";
+      return "within one GPU";
     case GpuLink::kNvlink:
-      return "over NVLink (CUDA IPC)";
+      return "over NVLink";
     case GpuLink::kPcie:
-      return "over PCIe (CUDA IPC)";
+      return "over PCIe";
     case GpuLink::kNone:
       return "through host memory, because these GPUs do not reach each other";
     case GpuLink::kUnknown:
       break;
   }
-  return "by CUDA IPC";
+  return "copied by the GPUs";
 }
 
 Result<HostMeeting> meet_on_host(BootstrapChannel& channel, const MeetingTerms& terms, Deadline deadline) {

@@ -388,10 +388,10 @@ TEST_F(SameHostByHand, APeerThatSharesNothingIsLeftToTcp) {
 }
 
 TEST(SameHost, TheWayOfGpuMemoryIsTold) {
-  EXPECT_STREQ(describe_way(GpuLink::kSame), "within one GPU (CUDA IPC)");
-  EXPECT_STREQ(describe_way(GpuLink::kNvlink), "over NVLink (CUDA IPC)");
-  EXPECT_STREQ(describe_way(GpuLink::kPcie), "over PCIe (CUDA IPC)");
-  EXPECT_STREQ(describe_way(GpuLink::kUnknown), "by CUDA IPC");
+  EXPECT_STREQ(describe_way(GpuLink::kSame), "within one GPU");
+  EXPECT_STREQ(describe_way(GpuLink::kNvlink), "over NVLink");
+  EXPECT_STREQ(describe_way(GpuLink::kPcie), "over PCIe");
+  EXPECT_STREQ(describe_way(GpuLink::kUnknown), "copied by the GPUs");
   EXPECT_STREQ(describe_way(GpuLink::kNone), "through host memory, because these GPUs do not reach each other");
 }
 
