@@ -58,22 +58,19 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
 
 }  // namespace
 
-HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages,
-                   std::shared_ptr<const Pagemap> own_pages, MayHang may_hang, std::shared_ptr<const ByteSumKey> key,
-                   size_t slice_bytes)
-    : process_(process), pages_(std::move(pages)), own_pages_(std::move(own_pages)), may_hang_(may_hang), key_(std::move(key)) {
+HostCopy::HostCopy(Work work, std::span<const CopySegment> segments, size_t slice_bytes) : work_(std::move(work)) {
   size_t left = 0;  // that the last slice has room for
   for (const CopySegment& segment : segments) {
-    const bool by_tables = process_ != HostCopier::kThisProcess && segment.bytes > HostCopier::kSliceBytes;
+    const bool by_tables = work_.process != HostCopier::kThisProcess && segment.bytes > HostCopier::kSliceBytes;
     for (size_t at = 0; at < segment.bytes;) {
-      const std::byte* const there = writes() ? segment.to + at : segment.from + at;
+      const std::byte* const there = work_.kind == Kind::kWrite ? segment.to + at : segment.from + at;
       if (left == 0 || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
         slices_.push_back(pieces_.size());
-        if (key_ != nullptr) places_.push_back(bytes_);
+        if (work_.kind == Kind::kSum) places_.push_back(bytes_);
         left = by_tables ? HostCopier::kTableBytes - reinterpret_cast<uintptr_t>(there) % HostCopier::kTableBytes : slice_bytes;
       }
       const size_t part = std::min({segment.bytes - at, left, HostCopier::kSliceBytes});
-      pieces_.push_back({key_ != nullptr ? nullptr : segment.to + at, segment.from + at, part});
+      pieces_.push_back({work_.kind == Kind::kSum ? nullptr : segment.to + at, segment.from + at, part});
       at += part;
       left -= part;
       bytes_ += part;
@@ -88,10 +85,10 @@ Status HostCopy::status() const {
   if (error == ESRCH) return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
   if (error == 0 && slices_left_.load(std::memory_order_acquire) == 0) return Status::ok();
   if (error == 0 || error == ECANCELED) return Status(Code::kCancelled, "copy from the peer's memory", "given up");
-  if (key_ != nullptr) return system_error("add up memory", error);
-  if (process_ == HostCopier::kThisProcess) return system_error("copy through shared memory", error);
-  return Status(Code::kSystem, "copy from the peer's memory", writes() ? "process_vm_writev" : "process_vm_readv", Domain::kErrno,
-                error);
+  if (work_.kind == Kind::kSum) return system_error("add up memory", error);
+  if (work_.process == HostCopier::kThisProcess) return system_error("copy through shared memory", error);
+  return Status(Code::kSystem, "copy from the peer's memory",
+                work_.kind == Kind::kWrite ? "process_vm_writev" : "process_vm_readv", Domain::kErrno, error);
 }
 
 // The right to read a process may change while it runs: it may change its user, stop being dumpable, or get a seccomp filter.
@@ -102,17 +99,12 @@ bool HostCopy::denied() const {
   return error == EPERM || error == EACCES || error == ENOSYS || error == ESRCH;
 }
 
-// Copies the next slice that nobody has taken. @param apart a buffer of the calling thread, which may hang; null: it may not hang
+// Does the next slice that nobody has taken. @param apart a buffer of the calling thread, which may hang; null: it may not hang
 // @return false: every slice has been taken
-bool HostCopy::copy_next(std::vector<std::byte>* apart) {
+bool HostCopy::do_next(std::vector<std::byte>* apart) {
   const size_t slice = next_slice_.fetch_add(1, std::memory_order_relaxed);
   if (slice + 1 >= slices_.size()) return false;
-  int error = ECANCELED;
-  if (key_ != nullptr) {
-    error = add_up(slice);
-  } else if (!stopped()) {
-    error = copy(std::span(pieces_).subspan(slices_[slice], slices_[slice + 1] - slices_[slice]), apart);
-  }
+  const int error = stopped() ? ECANCELED : do_slice(slice, apart);
   if (int none = 0; error != 0) {
     (void)error_.compare_exchange_strong(none, error, std::memory_order_relaxed);
     stop();  // the rest is useless
@@ -121,28 +113,40 @@ bool HostCopy::copy_next(std::vector<std::byte>* apart) {
   return true;
 }
 
-// @return errno; 0: everything has been copied
-int HostCopy::copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart) {
-  if (segments.front().to == nullptr) return read_ends(segments);
-  if (writes()) return was_there_ || is_there(segments) ? access(process_, segments) : EFAULT;
-  const bool answers = apart == nullptr || may_hang_ == MayHang::kTargets || (pages_ != nullptr && pages_->has_sources(segments));
-  return answers ? access(process_, segments) : copy_by_way_of(*apart, segments);
+// @return errno; 0: the whole slice has been done
+int HostCopy::do_slice(size_t slice, std::vector<std::byte>* apart) {
+  const auto segments = std::span<const CopySegment>(pieces_).subspan(slices_[slice], slices_[slice + 1] - slices_[slice]);
+  switch (work_.kind) {
+    case Kind::kRead:
+      return read(segments, apart);
+    case Kind::kWrite:
+      return write(segments);
+    case Kind::kSum:
+      return add_up(segments, places_[slice]);
+    case Kind::kReadEnds:
+      return read_ends(segments);
+  }
+  return EINVAL;
 }
 
-// Of a copy into another process: true when none of these pages can make it wait.
-bool HostCopy::is_there(std::span<const CopySegment> segments) const {
-  return own_pages_->has_sources(segments) && pages_->has_targets(segments);
+// Calls `access`, unless the copy has been stopped before. The copy is not done until that call has returned. @return errno
+template <class Access>
+int HostCopy::unless_stopped(Access access) {
+  uint32_t writers = writers_.load(std::memory_order_relaxed);
+  do {
+    if ((writers & kStopped) != 0) return ECANCELED;
+  } while (!writers_.compare_exchange_weak(writers, writers + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+  const int error = access();
+  writers_.fetch_sub(1, std::memory_order_acq_rel);
+  return error;
 }
 
-// By way of the kernel: the application may write those bytes at the same time.
-int HostCopy::read_ends(std::span<const CopySegment> ends) {
-  std::array<std::byte, kSegmentsOfCall> room;
-  std::array<CopySegment, kSegmentsOfCall> in;
-  for (size_t i = 0; i < ends.size(); ++i) in[i] = {&room[i], ends[i].from, 1};
-  return access(process_, std::span(in).first(ends.size()));
+int HostCopy::read(std::span<const CopySegment> segments, std::vector<std::byte>* apart) {
+  if (apart != nullptr && !sources_answer(segments)) return read_by_way_of(*apart, segments);
+  return unless_stopped([&] { return read_memory(work_.process, segments); });
 }
 
-int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments) {
+int HostCopy::read_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments) {
   try {
     apart.resize(HostCopier::kSliceBytes);  // of which each segment has at most so many
   } catch (const std::bad_alloc&) {
@@ -158,43 +162,50 @@ int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const Copy
       at += bytes;
       left -= bytes;
     }
-    if (const int error = read_memory(process_, std::span(in).first(count)); error != 0) return error;
-    if (const int error = access(HostCopier::kThisProcess, std::span(out).first(count)); error != 0) return error;
+    if (const int error = read_memory(work_.process, std::span(in).first(count)); error != 0) return error;
+    const auto write_here = [&] { return guarded_copy(std::span(out).first(count)); };
+    if (const int error = unless_stopped(write_here); error != 0) return error;
     segments = segments.subspan(count);
   }
   return 0;
 }
 
-// @return false: the copy has been stopped before. Else it is not done until `writers_` has been decremented.
-bool HostCopy::begin_access() {
-  uint32_t writers = writers_.load(std::memory_order_relaxed);
-  do {
-    if ((writers & kStopped) != 0) return false;
-  } while (!writers_.compare_exchange_weak(writers, writers + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
-  return true;
+int HostCopy::write(std::span<const CopySegment> segments) {
+  if (!was_there_ && !is_there(segments)) return EFAULT;
+  return unless_stopped([&] { return copy_memory(write_process, work_.process, segments); });
 }
 
-// @return errno
-int HostCopy::add_up(size_t slice) {
-  if (!begin_access()) return ECANCELED;
-  ByteSumPart part(*key_, places_[slice]);
+int HostCopy::add_up(std::span<const CopySegment> segments, uint64_t place) {
+  ByteSumPart part(*work_.key, place);
   const auto add = [](void* context, std::span<const std::byte> memory) { static_cast<ByteSumPart*>(context)->add(memory); };
-  int error = 0;
-  for (size_t i = slices_[slice]; error == 0 && i < slices_[slice + 1]; ++i)
-    error = guarded_read({pieces_[i].from, pieces_[i].bytes}, add, &part);
-  const uint64_t value = part.value(bytes_);
-  uint64_t sum = sum_.load(std::memory_order_relaxed);
-  while (!sum_.compare_exchange_weak(sum, ByteSumKey::add(sum, value), std::memory_order_relaxed)) {
-  }
-  writers_.fetch_sub(1, std::memory_order_acq_rel);
-  return error;
+  return unless_stopped([&] {
+    int error = 0;
+    for (size_t i = 0; error == 0 && i < segments.size(); ++i)
+      error = guarded_read({segments[i].from, segments[i].bytes}, add, &part);
+    const uint64_t value = part.value(bytes_);
+    uint64_t sum = sum_.load(std::memory_order_relaxed);
+    while (!sum_.compare_exchange_weak(sum, ByteSumKey::add(sum, value), std::memory_order_relaxed)) {
+    }
+    return error;
+  });
 }
 
-int HostCopy::access(pid_t process, std::span<const CopySegment> segments) {
-  if (!begin_access()) return ECANCELED;
-  const int error = writes() ? copy_memory(write_process, process, segments) : read_memory(process, segments);
-  writers_.fetch_sub(1, std::memory_order_acq_rel);
-  return error;
+// By way of the kernel: the application may write those bytes at the same time.
+int HostCopy::read_ends(std::span<const CopySegment> ends) {
+  std::array<std::byte, kSegmentsOfCall> room;
+  std::array<CopySegment, kSegmentsOfCall> in;
+  for (size_t i = 0; i < ends.size(); ++i) in[i] = {&room[i], ends[i].from, 1};
+  return unless_stopped([&] { return copy_memory(read_process, work_.process, std::span(in).first(ends.size())); });
+}
+
+// True when a read, or a checksum, waits for no page of its sources.
+bool HostCopy::sources_answer(std::span<const CopySegment> segments) const {
+  return work_.may_hang == MayHang::kTargets || (work_.pages != nullptr && work_.pages->has_sources(segments));
+}
+
+// True when a write waits for no page, here or in the other process.
+bool HostCopy::is_there(std::span<const CopySegment> segments) const {
+  return work_.own_pages->has_sources(segments) && work_.pages->has_targets(segments);
 }
 
 /// A thread and its work. Guarded by the crew's mutex.
@@ -277,9 +288,7 @@ size_t HostCopier::slice_bytes_of(std::span<const CopySegment> segments) const {
 std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments,
                                             std::shared_ptr<const Pagemap> pages, MayHang may_hang, bool alone) {
   if (process == kThisProcess || process == ::getpid()) pages = own_pages();
-  return begin(std::shared_ptr<HostCopy>(
-                   new HostCopy(process, segments, std::move(pages), nullptr, may_hang, nullptr, slice_bytes_of(segments))),
-               segments, alone);
+  return begin({.kind = Kind::kRead, .process = process, .pages = std::move(pages), .may_hang = may_hang}, segments, alone);
 }
 
 size_t HostCopier::most_at_once(bool alone) const {
@@ -293,7 +302,7 @@ bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
 
 std::shared_ptr<HostCopy> HostCopier::read_ends(const std::byte* data, size_t bytes) {
   const std::shared_ptr<HostCopy> look(
-      new HostCopy(::getpid(), ends_of(data, bytes), nullptr, nullptr, MayHang::kBoth, nullptr, kSliceBytes));
+      new HostCopy({.kind = Kind::kReadEnds, .process = ::getpid()}, ends_of(data, bytes), kSliceBytes));
   if (!share(look)) look->stop();
   return look;
 }
@@ -306,8 +315,8 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
   const size_t bytes = bytes_of_all(segments);
   const bool at_once = bytes <= most_at_once(alone);
   if (!at_once && bytes < segments.size() * kSliceBytes) return nullptr;
-  const std::shared_ptr<HostCopy> copy(
-      new HostCopy(process, segments, std::move(pages), own, MayHang::kBoth, nullptr, kSliceBytes));
+  const std::shared_ptr<HostCopy> copy(new HostCopy(
+      {.kind = Kind::kWrite, .process = process, .pages = std::move(pages), .own_pages = own}, segments, kSliceBytes));
   copy->was_there_ = at_once && copy->is_there(segments);
   if (at_once && !copy->was_there_) return nullptr;
   run_or_share(copy, at_once);
@@ -315,28 +324,25 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
 }
 
 std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
-  return begin(std::shared_ptr<HostCopy>(new HostCopy(kThisProcess, segments, own_pages(), nullptr, MayHang::kSources,
-                                                      std::move(key), slice_bytes_of(segments))),
-               segments, false);
+  HostCopy::Work sum{.kind = Kind::kSum, .process = kThisProcess, .pages = own_pages(), .may_hang = MayHang::kSources};
+  sum.key = std::move(key);
+  return begin(std::move(sum), segments, false);
 }
 
-std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments,
-                                            bool alone) {
-  const MayHang may_hang = copy->may_hang_;
-  const auto has_targets = [&] {
+std::shared_ptr<HostCopy> HostCopier::begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone) {
+  const std::shared_ptr<HostCopy> copy(new HostCopy(std::move(work), segments, slice_bytes_of(segments)));
+  const auto targets_answer = [&] {
+    if (copy->work_.may_hang == MayHang::kSources) return true;
     const auto own = own_pages();
     return own != nullptr && own->has_targets(segments);
   };
-  const bool at_once = copy->bytes_ <= most_at_once(alone) &&
-                       (may_hang == MayHang::kTargets || (copy->pages_ != nullptr && copy->pages_->has_sources(segments))) &&
-                       (may_hang == MayHang::kSources || has_targets());
-  run_or_share(copy, at_once);
+  run_or_share(copy, copy->bytes_ <= most_at_once(alone) && copy->sources_answer(segments) && targets_answer());
   return copy;
 }
 
 void HostCopier::run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once) {
   if (!at_once && share(copy)) return;
-  while (copy->copy_next(nullptr)) {
+  while (copy->do_next(nullptr)) {
   }
 }
 
@@ -425,7 +431,7 @@ void HostCopier::run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Wo
   TimePoint poll_until{};
   while (crew->take(*worker, poll_until)) {
     const TimePoint began = Clock::steady().now();
-    crew->end_slice(*worker, worker->copy->copy_next(&apart));
+    crew->end_slice(*worker, worker->copy->do_next(&apart));
     const TimePoint ended = Clock::steady().now();
     poll_until = ended + spin.after(began, ended);
   }

@@ -33,7 +33,7 @@ namespace tcpx {
 /// Which memory of a copy may hang when it is accessed.
 enum class MayHang : uint8_t { kBoth, kSources, kTargets };
 
-/// One copy of many segments. Made by HostCopier::start. Any thread.
+/// One copy of many segments, or their checksum, or a look at the ends of memory. Made and run by HostCopier. Any thread.
 class HostCopy {
  public:
   /// True when the copy writes no memory any more, unless it was abandoned.
@@ -59,29 +59,41 @@ class HostCopy {
   friend class HostCopier;
   static constexpr uint32_t kStopped = uint32_t{1} << 31, kAbandoned = uint32_t{1} << 30;
 
-  HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages,
-           std::shared_ptr<const Pagemap> own_pages, MayHang may_hang, std::shared_ptr<const ByteSumKey> key, size_t slice_bytes);
-  bool writes() const { return own_pages_ != nullptr; }
-  bool stopped() const { return (writers_.load(std::memory_order_relaxed) & kStopped) != 0; }
-  bool copy_next(std::vector<std::byte>* apart);
-  int copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart);
-  int add_up(size_t slice);
-  bool begin_access();
-  bool is_there(std::span<const CopySegment> segments) const;
-  int read_ends(std::span<const CopySegment> ends);
-  int copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments);
-  int access(pid_t process, std::span<const CopySegment> segments);
+  enum class Kind : uint8_t {
+    kRead,      // copies out of the process, which may be this one, into this one
+    kWrite,     // copies out of this process into the process
+    kSum,       // adds up memory of this process
+    kReadEnds,  // reads the first and the last byte of memory of this process, so that they are present, and drops them
+  };
+  struct Work {
+    Kind kind;
+    pid_t process;
+    std::shared_ptr<const Pagemap> pages = nullptr;      // of the process; null: it is not known which are present
+    std::shared_ptr<const Pagemap> own_pages = nullptr;  // kWrite: of this process
+    MayHang may_hang = MayHang::kBoth;                   // kRead, kSum
+    std::shared_ptr<const ByteSumKey> key = nullptr;     // kSum
+  };
 
-  const pid_t process_;
-  const std::shared_ptr<const Pagemap> pages_;      // of that process
-  const std::shared_ptr<const Pagemap> own_pages_;  // of a copy into that process; null: out of it
-  bool was_there_ = false;                          // all that a copy into that process touches, when it was started
-  const MayHang may_hang_;
-  const std::shared_ptr<const ByteSumKey> key_;  // of a checksum; null: a copy
+  HostCopy(Work work, std::span<const CopySegment> segments, size_t slice_bytes);
+  bool stopped() const { return (writers_.load(std::memory_order_relaxed) & kStopped) != 0; }
+  bool do_next(std::vector<std::byte>* apart);
+  int do_slice(size_t slice, std::vector<std::byte>* apart);
+  int read(std::span<const CopySegment> segments, std::vector<std::byte>* apart);
+  int read_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments);
+  int write(std::span<const CopySegment> segments);
+  int add_up(std::span<const CopySegment> segments, uint64_t place);
+  int read_ends(std::span<const CopySegment> ends);
+  bool sources_answer(std::span<const CopySegment> segments) const;
+  bool is_there(std::span<const CopySegment> segments) const;
+  template <class Access>
+  int unless_stopped(Access access);
+
+  const Work work_;
+  bool was_there_ = false;  // kWrite: everything that it touches, when it was started
   uint64_t bytes_ = 0;
   std::vector<CopySegment> pieces_;
   std::vector<size_t> slices_;    // index in `pieces_` where each slice begins, then the end
-  std::vector<uint64_t> places_;  // of a checksum: position of each slice's first byte
+  std::vector<uint64_t> places_;  // kSum: position of each slice's first byte
   std::atomic<size_t> next_slice_{0}, slices_left_{0};
   std::atomic<uint32_t> writers_{0};  // number of slices being written or summed, and the bits kStopped and kAbandoned
   std::atomic<uint32_t> hanging_{0};  // number of threads that hang
@@ -141,13 +153,14 @@ class HostCopier {
   void relieve();
 
  private:
+  using Kind = HostCopy::Kind;
   struct Crew;
   struct Worker;
   static void run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker);
   size_t slice_bytes_of(std::span<const CopySegment> segments) const;
   size_t most_at_once(bool alone) const;
   std::shared_ptr<const Pagemap> own_pages();
-  std::shared_ptr<HostCopy> begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments, bool alone);
+  std::shared_ptr<HostCopy> begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone);
   void run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once);
   bool share(const std::shared_ptr<HostCopy>& copy);
 

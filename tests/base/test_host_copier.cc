@@ -169,6 +169,7 @@ TEST_P(HostCopierTest, NothingIsWrittenThatIsNotThereOrScattered) {
   EXPECT_EQ(write({{there.data(), hole, 4096}}), nullptr);
   EXPECT_EQ(end_of(write({{hole, here.data(), size}})).native(), EFAULT);
   EXPECT_EQ(end_of(write({{there.data(), hole, size}})).native(), EFAULT);
+  EXPECT_EQ(end_of(write({{nullptr, here.data(), HostCopier::kTableBytes}})).native(), EFAULT);
   std::vector<CopySegment> scattered;
   for (size_t at = 0; at < size; at += 128 * 1024) scattered.push_back({there.data() + at, here.data() + at, 64 * 1024});
   EXPECT_EQ(write(scattered), nullptr);
@@ -231,6 +232,8 @@ TEST(HostCopies, MemoryThatIsNotThere) {
   Bytes room(100);
   const CopySegment own{room.data(), static_cast<std::byte*>(hole), room.size()};
   EXPECT_EQ(end_of(copier.start(getpid(), std::span(&own, 1))).native(), EFAULT);
+  const CopySegment nowhere{nullptr, room.data(), room.size()};
+  EXPECT_EQ(end_of(copier.start(getpid(), std::span(&nowhere, 1))).native(), EFAULT);
   for (const size_t size : {size_t{100}, size_t{8} << 20}) {
     Bytes to(size);
     const CopySegment all{to.data(), static_cast<std::byte*>(hole), size};
