@@ -437,12 +437,4 @@ void HostCopier::run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Wo
   }
 }
 
-bool can_be_read(const void* data, size_t bytes) {
-  if (bytes == 0) return true;
-  auto* const begin = static_cast<std::byte*>(const_cast<void*>(data));
-  std::array<std::byte, 2> room{};
-  const std::array<CopySegment, 2> ends{CopySegment{room.data(), begin, 1}, CopySegment{room.data() + 1, begin + bytes - 1, 1}};
-  return read_memory(getpid(), ends) == 0;
-}
-
 }  // namespace tcpx

@@ -168,7 +168,4 @@ class HostCopier {
   const std::shared_ptr<Crew> crew_;
 };
 
-/// True when the kernel would let another process read these pages of this process. It refuses pages that a driver has mapped.
-bool can_be_read(const void* data, size_t bytes);
-
 }  // namespace tcpx

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/host_copier.h"
+#include "base/read_process.h"
 #include "tests/support/hanging_memory.h"
 #include "tests/support/process_state.h"
 
