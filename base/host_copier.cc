@@ -126,8 +126,7 @@ bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
 }
 
 std::shared_ptr<HostCopy> HostCopier::read_ends(const std::byte* data, size_t bytes) {
-  const std::shared_ptr<HostCopy> look(
-      new HostCopy({.kind = Kind::kReadEnds, .process = ::getpid()}, ends_of(data, bytes), HostCopy::kSliceBytes));
+  const std::shared_ptr<HostCopy> look(new HostCopy({.kind = Kind::kReadEnds, .process = ::getpid()}, ends_of(data, bytes)));
   if (!share(look)) look->stop();
   return look;
 }
@@ -140,8 +139,8 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
   const size_t bytes = bytes_of_all(segments);
   const bool at_once = bytes <= most_at_once(alone);
   if (!at_once && bytes < segments.size() * HostCopy::kSliceBytes) return nullptr;
-  const std::shared_ptr<HostCopy> copy(new HostCopy(
-      {.kind = Kind::kWrite, .process = process, .pages = std::move(pages), .own_pages = own}, segments, HostCopy::kSliceBytes));
+  const std::shared_ptr<HostCopy> copy(
+      new HostCopy({.kind = Kind::kWrite, .process = process, .pages = std::move(pages), .own_pages = own}, segments));
   copy->was_there_ = at_once && copy->is_there(segments);
   if (at_once && !copy->was_there_) return nullptr;
   run_or_share(copy, at_once);
@@ -149,9 +148,7 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
 }
 
 std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
-  HostCopy::Work sum{.kind = Kind::kSum, .process = HostCopy::kThisProcess, .pages = own_pages(), .may_hang = MayHang::kSources};
-  sum.key = std::move(key);
-  return begin(std::move(sum), segments, false);
+  return begin({.kind = Kind::kSum, .pages = own_pages(), .may_hang = MayHang::kSources, .key = std::move(key)}, segments, false);
 }
 
 std::shared_ptr<HostCopy> HostCopier::begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone) {

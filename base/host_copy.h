@@ -70,14 +70,14 @@ class HostCopy {
   };
   struct Work {
     Kind kind;
-    pid_t process;
+    pid_t process = kThisProcess;
     std::shared_ptr<const Pagemap> pages = nullptr;      // of the process; null: it is not known which are present
     std::shared_ptr<const Pagemap> own_pages = nullptr;  // kWrite: of this process
     MayHang may_hang = MayHang::kBoth;                   // kRead, kSum
     std::shared_ptr<const ByteSumKey> key = nullptr;     // kSum
   };
 
-  HostCopy(Work work, std::span<const CopySegment> segments, size_t slice_bytes);
+  HostCopy(Work work, std::span<const CopySegment> segments, size_t slice_bytes = kSliceBytes);
   bool stopped() const { return (writers_.load(std::memory_order_relaxed) & kStopped) != 0; }
   bool do_next(std::vector<std::byte>* apart);
   int do_slice(size_t slice, std::vector<std::byte>* apart);
