@@ -4,26 +4,19 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <deque>
-#include <new>
 #include <numeric>
 #include <thread>
 #include <utility>
 
-#include "base/guarded_copy.h"
+#include "base/mutex.h"
 #include "base/own_thread.h"
-#include "base/read_process.h"
-#include "base/socket_io.h"
 #include "base/spin_time.h"
-#include "base/text.h"
 #include "tcpx/types.h"
 
 namespace tcpx {
 namespace {
 
-// Most segments of one system call; their lists are on the stack.
-constexpr size_t kSegmentsOfCall = 64;
 // Time that the destructor of a copier waits for its threads.
 constexpr Duration kPatience = std::chrono::seconds(1);
 // So few threads are of a machine with few cores, on which others want the core of one that polls.
@@ -38,164 +31,7 @@ std::array<CopySegment, 2> ends_of(const std::byte* data, size_t bytes) {
   return {CopySegment{nullptr, data, 1}, CopySegment{nullptr, data + bytes - 1, 1}};
 }
 
-// Copies memory of a process into this one, or out of it. @param copy read_process or write_process
-// @param segments of one call @return errno; 0: everything has been copied
-int copy_memory(decltype(read_process)& copy, pid_t process, std::span<const CopySegment> segments) {
-  std::array<iovec, kSegmentsOfCall> to, from;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    to[i] = {segments[i].to, segments[i].bytes};
-    from[i] = {const_cast<std::byte*>(segments[i].from), segments[i].bytes};
-  }
-  const ssize_t copied = copy(process, std::span(to).first(segments.size()), std::span(from).first(segments.size()));
-  if (copied < 0) return errno;
-  // The kernel copies less only when it cannot access a page of the rest.
-  return static_cast<size_t>(copied) == bytes_of_all(segments) ? 0 : EFAULT;
-}
-
-int read_memory(pid_t process, std::span<const CopySegment> segments) {
-  return process == HostCopier::kThisProcess ? guarded_copy(segments) : copy_memory(read_process, process, segments);
-}
-
 }  // namespace
-
-HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages,
-                   std::shared_ptr<const Pagemap> own_pages, MayHang may_hang, std::shared_ptr<const ByteSumKey> key,
-                   size_t slice_bytes)
-    : process_(process), pages_(std::move(pages)), own_pages_(std::move(own_pages)), may_hang_(may_hang), key_(std::move(key)) {
-  size_t left = 0;  // that the last slice has room for
-  for (const CopySegment& segment : segments) {
-    const bool by_tables = process_ != HostCopier::kThisProcess && segment.bytes > HostCopier::kSliceBytes;
-    for (size_t at = 0; at < segment.bytes;) {
-      const std::byte* const there = writes() ? segment.to + at : segment.from + at;
-      if (left == 0 || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
-        slices_.push_back(pieces_.size());
-        if (key_ != nullptr) places_.push_back(bytes_);
-        left = by_tables ? HostCopier::kTableBytes - reinterpret_cast<uintptr_t>(there) % HostCopier::kTableBytes : slice_bytes;
-      }
-      const size_t part = std::min({segment.bytes - at, left, HostCopier::kSliceBytes});
-      pieces_.push_back({key_ != nullptr ? nullptr : segment.to + at, segment.from + at, part});
-      at += part;
-      left -= part;
-      bytes_ += part;
-    }
-  }
-  slices_left_ = slices_.size();
-  slices_.push_back(pieces_.size());
-}
-
-Status HostCopy::status() const {
-  const int error = error_.load(std::memory_order_relaxed);
-  if (error == ESRCH) return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
-  if (error == 0 && slices_left_.load(std::memory_order_acquire) == 0) return Status::ok();
-  if (error == 0 || error == ECANCELED) return Status(Code::kCancelled, "copy from the peer's memory", "given up");
-  if (key_ != nullptr) return system_error("add up memory", error);
-  if (process_ == HostCopier::kThisProcess) return system_error("copy through shared memory", error);
-  return Status(Code::kSystem, "copy from the peer's memory", writes() ? "process_vm_writev" : "process_vm_readv", Domain::kErrno,
-                error);
-}
-
-// The right to read a process may change while it runs: it may change its user, stop being dumpable, or get a seccomp filter.
-// ESRCH usually means that the process has ended, but is also the answer for a process whose first thread has ended before the
-// others.
-bool HostCopy::denied() const {
-  const int error = error_.load(std::memory_order_relaxed);
-  return error == EPERM || error == EACCES || error == ENOSYS || error == ESRCH;
-}
-
-// Copies the next slice that nobody has taken. @param apart a buffer of the calling thread, which may hang; null: it may not hang
-// @return false: every slice has been taken
-bool HostCopy::copy_next(std::vector<std::byte>* apart) {
-  const size_t slice = next_slice_.fetch_add(1, std::memory_order_relaxed);
-  if (slice + 1 >= slices_.size()) return false;
-  int error = ECANCELED;
-  if (key_ != nullptr) {
-    error = add_up(slice);
-  } else if (!stopped()) {
-    error = copy(std::span(pieces_).subspan(slices_[slice], slices_[slice + 1] - slices_[slice]), apart);
-  }
-  if (int none = 0; error != 0) {
-    (void)error_.compare_exchange_strong(none, error, std::memory_order_relaxed);
-    stop();  // the rest is useless
-  }
-  slices_left_.fetch_sub(1, std::memory_order_acq_rel);
-  return true;
-}
-
-// @return errno; 0: everything has been copied
-int HostCopy::copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart) {
-  if (segments.front().to == nullptr) return read_ends(segments);
-  if (writes()) return was_there_ || is_there(segments) ? access(process_, segments) : EFAULT;
-  const bool answers = apart == nullptr || may_hang_ == MayHang::kTargets || (pages_ != nullptr && pages_->has_sources(segments));
-  return answers ? access(process_, segments) : copy_by_way_of(*apart, segments);
-}
-
-// Of a copy into another process: true when none of these pages can make it wait.
-bool HostCopy::is_there(std::span<const CopySegment> segments) const {
-  return own_pages_->has_sources(segments) && pages_->has_targets(segments);
-}
-
-// By way of the kernel: the application may write those bytes at the same time.
-int HostCopy::read_ends(std::span<const CopySegment> ends) {
-  std::array<std::byte, kSegmentsOfCall> room;
-  std::array<CopySegment, kSegmentsOfCall> in;
-  for (size_t i = 0; i < ends.size(); ++i) in[i] = {&room[i], ends[i].from, 1};
-  return access(process_, std::span(in).first(ends.size()));
-}
-
-int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments) {
-  try {
-    apart.resize(HostCopier::kSliceBytes);  // of which each segment has at most so many
-  } catch (const std::bad_alloc&) {
-    return ENOMEM;
-  }
-  for (std::array<CopySegment, kSegmentsOfCall> in, out; !segments.empty();) {
-    std::byte* at = apart.data();
-    size_t count = 0, left = apart.size();
-    for (; count < segments.size() && segments[count].bytes <= left; ++count) {
-      const auto& [to, from, bytes] = segments[count];
-      in[count] = {at, from, bytes};
-      out[count] = {to, at, bytes};
-      at += bytes;
-      left -= bytes;
-    }
-    if (const int error = read_memory(process_, std::span(in).first(count)); error != 0) return error;
-    if (const int error = access(HostCopier::kThisProcess, std::span(out).first(count)); error != 0) return error;
-    segments = segments.subspan(count);
-  }
-  return 0;
-}
-
-// @return false: the copy has been stopped before. Else it is not done until `writers_` has been decremented.
-bool HostCopy::begin_access() {
-  uint32_t writers = writers_.load(std::memory_order_relaxed);
-  do {
-    if ((writers & kStopped) != 0) return false;
-  } while (!writers_.compare_exchange_weak(writers, writers + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
-  return true;
-}
-
-// @return errno
-int HostCopy::add_up(size_t slice) {
-  if (!begin_access()) return ECANCELED;
-  ByteSumPart part(*key_, places_[slice]);
-  const auto add = [](void* context, std::span<const std::byte> memory) { static_cast<ByteSumPart*>(context)->add(memory); };
-  int error = 0;
-  for (size_t i = slices_[slice]; error == 0 && i < slices_[slice + 1]; ++i)
-    error = guarded_read({pieces_[i].from, pieces_[i].bytes}, add, &part);
-  const uint64_t value = part.value(bytes_);
-  uint64_t sum = sum_.load(std::memory_order_relaxed);
-  while (!sum_.compare_exchange_weak(sum, ByteSumKey::add(sum, value), std::memory_order_relaxed)) {
-  }
-  writers_.fetch_sub(1, std::memory_order_acq_rel);
-  return error;
-}
-
-int HostCopy::access(pid_t process, std::span<const CopySegment> segments) {
-  if (!begin_access()) return ECANCELED;
-  const int error = writes() ? copy_memory(write_process, process, segments) : read_memory(process, segments);
-  writers_.fetch_sub(1, std::memory_order_acq_rel);
-  return error;
-}
 
 /// A thread and its work. Guarded by the crew's mutex.
 struct HostCopier::Worker {
@@ -271,15 +107,13 @@ std::shared_ptr<const Pagemap> HostCopier::own_pages() {
 // A slice for each thread, so that none is idle while others have much of a short copy.
 size_t HostCopier::slice_bytes_of(std::span<const CopySegment> segments) const {
   const size_t each = bytes_of_all(segments) / crew_->wanted + 1;
-  return std::clamp((each + kPageBytes - 1) / kPageBytes * kPageBytes, kLeastSliceBytes, kSliceBytes);
+  return std::clamp((each + kPageBytes - 1) / kPageBytes * kPageBytes, HostCopy::kLeastSliceBytes, HostCopy::kSliceBytes);
 }
 
 std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments,
                                             std::shared_ptr<const Pagemap> pages, MayHang may_hang, bool alone) {
-  if (process == kThisProcess || process == ::getpid()) pages = own_pages();
-  return begin(std::shared_ptr<HostCopy>(
-                   new HostCopy(process, segments, std::move(pages), nullptr, may_hang, nullptr, slice_bytes_of(segments))),
-               segments, alone);
+  if (process == HostCopy::kThisProcess || process == ::getpid()) pages = own_pages();
+  return begin({.kind = Kind::kRead, .process = process, .pages = std::move(pages), .may_hang = may_hang}, segments, alone);
 }
 
 size_t HostCopier::most_at_once(bool alone) const {
@@ -292,8 +126,7 @@ bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
 }
 
 std::shared_ptr<HostCopy> HostCopier::read_ends(const std::byte* data, size_t bytes) {
-  const std::shared_ptr<HostCopy> look(
-      new HostCopy(::getpid(), ends_of(data, bytes), nullptr, nullptr, MayHang::kBoth, nullptr, kSliceBytes));
+  const std::shared_ptr<HostCopy> look(new HostCopy({.kind = Kind::kReadEnds, .process = ::getpid()}, ends_of(data, bytes)));
   if (!share(look)) look->stop();
   return look;
 }
@@ -305,9 +138,9 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
   if (own == nullptr || pages == nullptr) return nullptr;
   const size_t bytes = bytes_of_all(segments);
   const bool at_once = bytes <= most_at_once(alone);
-  if (!at_once && bytes < segments.size() * kSliceBytes) return nullptr;
+  if (!at_once && bytes < segments.size() * HostCopy::kSliceBytes) return nullptr;
   const std::shared_ptr<HostCopy> copy(
-      new HostCopy(process, segments, std::move(pages), own, MayHang::kBoth, nullptr, kSliceBytes));
+      new HostCopy({.kind = Kind::kWrite, .process = process, .pages = std::move(pages), .own_pages = own}, segments));
   copy->was_there_ = at_once && copy->is_there(segments);
   if (at_once && !copy->was_there_) return nullptr;
   run_or_share(copy, at_once);
@@ -315,28 +148,23 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
 }
 
 std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
-  return begin(std::shared_ptr<HostCopy>(new HostCopy(kThisProcess, segments, own_pages(), nullptr, MayHang::kSources,
-                                                      std::move(key), slice_bytes_of(segments))),
-               segments, false);
+  return begin({.kind = Kind::kSum, .pages = own_pages(), .may_hang = MayHang::kSources, .key = std::move(key)}, segments, false);
 }
 
-std::shared_ptr<HostCopy> HostCopier::begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments,
-                                            bool alone) {
-  const MayHang may_hang = copy->may_hang_;
-  const auto has_targets = [&] {
+std::shared_ptr<HostCopy> HostCopier::begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone) {
+  const std::shared_ptr<HostCopy> copy(new HostCopy(std::move(work), segments, slice_bytes_of(segments)));
+  const auto targets_answer = [&] {
+    if (copy->work_.may_hang == MayHang::kSources) return true;
     const auto own = own_pages();
     return own != nullptr && own->has_targets(segments);
   };
-  const bool at_once = copy->bytes_ <= most_at_once(alone) &&
-                       (may_hang == MayHang::kTargets || (copy->pages_ != nullptr && copy->pages_->has_sources(segments))) &&
-                       (may_hang == MayHang::kSources || has_targets());
-  run_or_share(copy, at_once);
+  run_or_share(copy, copy->bytes_ <= most_at_once(alone) && copy->sources_answer(segments) && targets_answer());
   return copy;
 }
 
 void HostCopier::run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once) {
   if (!at_once && share(copy)) return;
-  while (copy->copy_next(nullptr)) {
+  while (copy->do_next(nullptr)) {
   }
 }
 
@@ -425,18 +253,10 @@ void HostCopier::run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Wo
   TimePoint poll_until{};
   while (crew->take(*worker, poll_until)) {
     const TimePoint began = Clock::steady().now();
-    crew->end_slice(*worker, worker->copy->copy_next(&apart));
+    crew->end_slice(*worker, worker->copy->do_next(&apart));
     const TimePoint ended = Clock::steady().now();
     poll_until = ended + spin.after(began, ended);
   }
-}
-
-bool can_be_read(const void* data, size_t bytes) {
-  if (bytes == 0) return true;
-  auto* const begin = static_cast<std::byte*>(const_cast<void*>(data));
-  std::array<std::byte, 2> room{};
-  const std::array<CopySegment, 2> ends{CopySegment{room.data(), begin, 1}, CopySegment{room.data() + 1, begin + bytes - 1, 1}};
-  return read_memory(getpid(), ends) == 0;
 }
 
 }  // namespace tcpx

@@ -1,103 +1,17 @@
-// HostCopier: copies between the memory of this process and that of another one of this host, or within this process, with threads that
-// share the work. The other process takes no part (process_vm_readv and process_vm_writev, "cross-memory attach"): the kernel lets a
-// process do that with one that it may trace. Memory that is not there fails the copy, also in this process.
+// HostCopier: makes copies (base/host_copy.h), and checksums (base/byte_sum.h) of memory of this process, with threads that share the work.
 //
-// Access to memory may also hang forever: a mapped file of a dead FUSE or NFS server, or pages that another process has to
-// provide (userfaultfd). A thread that the kernel holds up in such an access cannot be stopped. So the caller of `start` copies
-// only memory that is present (base/pagemap.h), and leaves the rest to threads. A thread that hangs is replaced, and may outlive
-// the copier. Such a thread first copies what may hang into memory of its own, then checks whether the copy has been stopped
-// meanwhile. Thus a copy that has been given up writes nothing, whenever the memory answers. Into another process only pages are written
-// that are present.
-//
-// Threads of the copier also compute checksums (base/byte_sum.h) of memory of this process, with the same care.
+// Access to memory may hang forever. So the caller of `start` copies only memory that is present (base/pagemap.h), and leaves the rest
+// to threads. A thread that hangs is replaced, and may outlive the copier.
 #pragma once
 
-#include <sys/types.h>
-
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <vector>
-
-#include "base/byte_sum.h"
 #include "base/clock.h"
-#include "base/mutex.h"
-#include "base/pagemap.h"
-#include "base/segment_copier.h"
-#include "tcpx/status.h"
+#include "base/host_copy.h"
 
 namespace tcpx {
-
-/// Which memory of a copy may hang when it is accessed.
-enum class MayHang : uint8_t { kBoth, kSources, kTargets };
-
-/// One copy of many segments. Made by HostCopier::start. Any thread.
-class HostCopy {
- public:
-  /// True when the copy writes no memory any more, unless it was abandoned.
-  bool done() const {
-    const uint32_t writers = writers_.load(std::memory_order_acquire);
-    return writers == kStopped || (writers & kAbandoned) != 0 || slices_left_.load(std::memory_order_acquire) == 0;
-  }
-  /// Result of a copy that is done: ok when all bytes are in place; kSystem with errno: the memory is not there or may not be
-  /// read; kPeerGone: the process has ended; kCancelled: stopped
-  Status status() const;
-  /// For a copy that is done: true when the kernel does not let this process read the other one (any more), whatever the memory.
-  bool denied() const;
-  /// Skips all slices whose writing has not begun. `done` follows within the time that a slice takes, unless writing hangs.
-  void stop() { writers_.fetch_or(kStopped, std::memory_order_acq_rel); }
-  /// Stops the copy and makes it done at once. When writing hangs, something may still be written later.
-  void abandon() { writers_.fetch_or(kStopped | kAbandoned, std::memory_order_acq_rel); }
-  /// The checksum, of one that is done well.
-  uint64_t sum() const { return sum_.load(std::memory_order_relaxed); }
-  /// True when a thread has taken so long for one slice that it was replaced.
-  bool hangs() const { return hanging_.load(std::memory_order_relaxed) != 0; }
-
- private:
-  friend class HostCopier;
-  static constexpr uint32_t kStopped = uint32_t{1} << 31, kAbandoned = uint32_t{1} << 30;
-
-  HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages,
-           std::shared_ptr<const Pagemap> own_pages, MayHang may_hang, std::shared_ptr<const ByteSumKey> key, size_t slice_bytes);
-  bool writes() const { return own_pages_ != nullptr; }
-  bool stopped() const { return (writers_.load(std::memory_order_relaxed) & kStopped) != 0; }
-  bool copy_next(std::vector<std::byte>* apart);
-  int copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart);
-  int add_up(size_t slice);
-  bool begin_access();
-  bool is_there(std::span<const CopySegment> segments) const;
-  int read_ends(std::span<const CopySegment> ends);
-  int copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments);
-  int access(pid_t process, std::span<const CopySegment> segments);
-
-  const pid_t process_;
-  const std::shared_ptr<const Pagemap> pages_;      // of that process
-  const std::shared_ptr<const Pagemap> own_pages_;  // of a copy into that process; null: out of it
-  bool was_there_ = false;                          // all that a copy into that process touches, when it was started
-  const MayHang may_hang_;
-  const std::shared_ptr<const ByteSumKey> key_;  // of a checksum; null: a copy
-  uint64_t bytes_ = 0;
-  std::vector<CopySegment> pieces_;
-  std::vector<size_t> slices_;    // index in `pieces_` where each slice begins, then the end
-  std::vector<uint64_t> places_;  // of a checksum: position of each slice's first byte
-  std::atomic<size_t> next_slice_{0}, slices_left_{0};
-  std::atomic<uint32_t> writers_{0};  // number of slices being written or summed, and the bits kStopped and kAbandoned
-  std::atomic<uint32_t> hanging_{0};  // number of threads that hang
-  std::atomic<int> error_{0};         // the first errno
-  std::atomic<uint64_t> sum_{0};
-};
 
 /// Any thread.
 class HostCopier {
  public:
-  /// Most and least bytes of a slice, the unit of work of a thread, as far as there is more than one of them.
-  static constexpr size_t kSliceBytes = 512 * 1024, kLeastSliceBytes = 128 * 1024;
-  /// But slices of a longer segment of another process end where its address is a multiple of this: what one of the kernel's page tables
-  /// describes (of 4 KiB pages). The kernel holds the table's lock for every page that it pins, and threads that want the same one wait
-  /// for each other: 64 MiB in slices of 512 KiB took 16 threads 1900 us, in such ones 870 (32 cores, a virtual machine).
-  static constexpr size_t kTableBytes = 2 * 1024 * 1024;
   /// `start` copies up to this many bytes itself if all of the memory is present, because waking a thread takes longer. Of a copy that
   /// is alone it copies more: several threads, which pin its pages at the same time, take longer than one (1 MiB: 54 us one thread,
   /// 84 two, 104 eight; 4 MiB: 410, 220 to 340, 210; 32 cores). So it does on few cores, which threads would need.
@@ -106,9 +20,6 @@ class HostCopier {
   static constexpr Duration kHangs = std::chrono::milliseconds(250);
   /// Most replaced threads that may hang at a time. When this many hang, further threads that hang are not replaced.
   static constexpr size_t kMostHanging = 64;
-
-  /// Names this process as the one to copy from, without a system call (base/guarded_copy.h).
-  static constexpr pid_t kThisProcess = 0;
 
   /// @param threads at least 1; they are started with the first long copy
   explicit HostCopier(size_t threads);
@@ -120,7 +31,7 @@ class HostCopier {
   /// Starts a copy. `segments` may be reused at once; the memory that they name must stay valid until the copy is done. No two
   /// segments may overlap.
   /// @param process the process whose memory contains the sources, by its number in this pid namespace; may be this process. Or
-  ///        kThisProcess. The targets are in this process.
+  ///        HostCopy::kThisProcess. The targets are in this process.
   /// @param pages the other process's page map; null: it is not known which of its pages are present
   /// @param alone nothing else is waiting to be copied
   std::shared_ptr<HostCopy> start(pid_t process, std::span<const CopySegment> segments,
@@ -141,21 +52,19 @@ class HostCopier {
   void relieve();
 
  private:
+  using Kind = HostCopy::Kind;
   struct Crew;
   struct Worker;
   static void run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker);
   size_t slice_bytes_of(std::span<const CopySegment> segments) const;
   size_t most_at_once(bool alone) const;
   std::shared_ptr<const Pagemap> own_pages();
-  std::shared_ptr<HostCopy> begin(const std::shared_ptr<HostCopy>& copy, std::span<const CopySegment> segments, bool alone);
+  std::shared_ptr<HostCopy> begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone);
   void run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once);
   bool share(const std::shared_ptr<HostCopy>& copy);
 
   // Shared with the threads, because a thread that hangs may outlive this object.
   const std::shared_ptr<Crew> crew_;
 };
-
-/// True when the kernel would let another process read these pages of this process. It refuses pages that a driver has mapped.
-bool can_be_read(const void* data, size_t bytes);
 
 }  // namespace tcpx

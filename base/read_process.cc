@@ -51,6 +51,15 @@ ssize_t write_process(pid_t process, std::span<const iovec> to, std::span<const 
   return bytes;
 }
 
+bool can_be_read(const void* data, size_t bytes) {
+  if (bytes == 0) return true;
+  auto* const begin = static_cast<std::byte*>(const_cast<void*>(data));
+  std::array<std::byte, 2> room{};
+  const std::array<iovec, 1> to{iovec{room.data(), room.size()}};
+  const std::array<iovec, 2> ends{iovec{begin, 1}, iovec{begin + bytes - 1, 1}};
+  return read_process(::getpid(), to, ends) == 2;
+}
+
 void forgo_tracing_right() {
   const TracingRight given_up;
 }

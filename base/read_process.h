@@ -4,6 +4,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <cstddef>
 #include <span>
 
 namespace tcpx {
@@ -16,6 +17,9 @@ ssize_t read_process(pid_t process, std::span<const iovec> to, std::span<const i
 
 /// Writes into the memory of another process, like process_vm_writev(2). Otherwise as read_process.
 ssize_t write_process(pid_t process, std::span<const iovec> to, std::span<const iovec> from);
+
+/// True when the kernel would let another process read these pages of this process. It refuses pages that a driver has mapped.
+bool can_be_read(const void* data, size_t bytes);
 
 /// Drops CAP_SYS_PTRACE for the calling thread for good, which saves dropping it in each call. Other threads keep it.
 void forgo_tracing_right();

@@ -4,8 +4,8 @@
 #include <new>
 #include <utility>
 
-#include "base/host_copier.h"
 #include "base/log.h"
+#include "base/read_process.h"
 
 namespace tcpx {
 namespace {

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/host_copier.h"
+#include "base/read_process.h"
 #include "tests/support/hanging_memory.h"
 #include "tests/support/process_state.h"
 
@@ -87,7 +88,7 @@ class HostCopierTest : public ::testing::TestWithParam<bool> {
 
 TEST_P(HostCopierTest, EverySize) {
   for (const size_t size : {size_t{1}, size_t{8}, size_t{4097}, HostCopier::kAtOnceBytes, HostCopier::kAtOnceBytes + 1,
-                            HostCopier::kSliceBytes, 3 * HostCopier::kSliceBytes + 1, size_t{9} << 20}) {
+                            HostCopy::kSliceBytes, 3 * HostCopy::kSliceBytes + 1, size_t{9} << 20}) {
     const Bytes from = source(size);
     Bytes to(size);
     HostCopier copier(3);
@@ -144,7 +145,7 @@ TEST_P(HostCopierTest, WritesOfEverySize) {
     const CopySegment out{there.data(), here.data() + 1, size}, in{back.data(), there.data(), size};
     for (const bool alone : {false, true}) {
       const auto written = copier.start_write(process(), std::span(&out, 1), pages, alone);
-      ASSERT_EQ(written == nullptr, !alone && size > HostCopier::kAtOnceBytes && size < HostCopier::kSliceBytes);
+      ASSERT_EQ(written == nullptr, !alone && size > HostCopier::kAtOnceBytes && size < HostCopy::kSliceBytes);
       if (written != nullptr) ASSERT_TRUE(end_of(written).is_ok());
     }
     ASSERT_TRUE(end_of(copier.start(process(), std::span(&in, 1), pages)).is_ok());
@@ -169,6 +170,7 @@ TEST_P(HostCopierTest, NothingIsWrittenThatIsNotThereOrScattered) {
   EXPECT_EQ(write({{there.data(), hole, 4096}}), nullptr);
   EXPECT_EQ(end_of(write({{hole, here.data(), size}})).native(), EFAULT);
   EXPECT_EQ(end_of(write({{there.data(), hole, size}})).native(), EFAULT);
+  EXPECT_EQ(end_of(write({{nullptr, here.data(), HostCopy::kTableBytes}})).native(), EFAULT);
   std::vector<CopySegment> scattered;
   for (size_t at = 0; at < size; at += 128 * 1024) scattered.push_back({there.data() + at, here.data() + at, 64 * 1024});
   EXPECT_EQ(write(scattered), nullptr);
@@ -231,6 +233,8 @@ TEST(HostCopies, MemoryThatIsNotThere) {
   Bytes room(100);
   const CopySegment own{room.data(), static_cast<std::byte*>(hole), room.size()};
   EXPECT_EQ(end_of(copier.start(getpid(), std::span(&own, 1))).native(), EFAULT);
+  const CopySegment nowhere{nullptr, room.data(), room.size()};
+  EXPECT_EQ(end_of(copier.start(getpid(), std::span(&nowhere, 1))).native(), EFAULT);
   for (const size_t size : {size_t{100}, size_t{8} << 20}) {
     Bytes to(size);
     const CopySegment all{to.data(), static_cast<std::byte*>(hole), size};
@@ -288,7 +292,7 @@ std::string effective_rights() {
 // A peer that executes a program of another user keeps its number and its pidfd. Root could trace it all the same.
 TEST(HostCopies, AProcessThatHasBecomeAnotherUsersIsDenied) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
-  Bytes there = random_bytes(HostCopier::kSliceBytes);
+  Bytes there = random_bytes(HostCopy::kSliceBytes);
   Bytes here(there.size());
   const IdleFork process([] { return setresuid(4711, 4711, 4711) == 0; });
   const std::string rights = effective_rights();
@@ -442,7 +446,7 @@ TEST(HangingCopies, AreLeftBehindWithABoundedNumberOfThreads) {
 TEST(HostSums, OfManySegmentsAreThatOfTheStringTheyMake) {
   const auto key = std::make_shared<const ByteSumKey>(11);
   HostCopier copier(3);
-  for (const size_t size : {size_t{1}, size_t{4097}, HostCopier::kAtOnceBytes + 1, 3 * HostCopier::kSliceBytes + 7}) {
+  for (const size_t size : {size_t{1}, size_t{4097}, HostCopier::kAtOnceBytes + 1, 3 * HostCopy::kSliceBytes + 7}) {
     const Bytes from = random_bytes(size);
     ByteSumPart whole(*key, 0);
     whole.add(from);
