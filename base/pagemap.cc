@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <string>
 
 #include "base/socket_io.h"
 #include "base/text.h"

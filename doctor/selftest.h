@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "doctor/finding.h"
 #include "doctor/machine.h"
 #include "tcpx/status.h"

@@ -2,9 +2,7 @@
 // DataSender and DataReceiver do the steps of either direction, WindowQueue holds those that wait for the peer's window.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "endpoint/data_receiver.h"
 #include "endpoint/data_sender.h"

@@ -1,7 +1,5 @@
 #include "endpoint/remote_book.h"
 
-#include <utility>
-
 #include "base/socket_io.h"
 #include "base/text.h"
 

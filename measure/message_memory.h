@@ -4,7 +4,6 @@
 // that no later one has overwritten; a round begins by overwriting what the one before received.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <new>
 #include <thread>
-#include <utility>
 
 #include "base/text.h"
 #include "transfer/bootstrap.h"

@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
 #include "tcpx/status.h"
 #include "wire/peer_mailbox.h"

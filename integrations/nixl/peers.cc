@@ -1,7 +1,6 @@
 #include "integrations/nixl/peers.h"
 
 #include <new>
-#include <utility>
 
 #include "base/clock.h"
 #include "base/connect_first.h"

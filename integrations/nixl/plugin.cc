@@ -2,8 +2,6 @@
 // expects.
 #include <exception>
 #include <memory>
-#include <optional>
-#include <utility>
 
 #include "integrations/nixl/backend.h"
 #include "integrations/nixl/family.h"

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <string_view>
 
-#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx::devmem {

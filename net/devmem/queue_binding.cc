@@ -4,7 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 

@@ -7,10 +7,8 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <span>
 #include <thread>
 
 #include "base/clock.h"

@@ -7,7 +7,6 @@
 // received and not consumed, and with it the tokens that are away: more of them than the NIC has pages would stall all of its connections.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "base/memory_ops.h"

@@ -23,7 +23,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "net/devmem/receiver.h"

@@ -1,7 +1,6 @@
 #include "net/soft/soft_plugin.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "base/log.h"

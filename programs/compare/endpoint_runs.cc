@@ -6,7 +6,6 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "base/usable_cores.h"
 #include "measure/plain_text.h"
 #include "transfer/pipeline_setup.h"
 

@@ -2,7 +2,6 @@
 
 #include <future>
 #include <string_view>
-#include <thread>
 
 #include "base/log.h"
 #include "base/text.h"

@@ -12,7 +12,6 @@
 
 #include "base/socket_address.h"
 #include "base/text.h"
-#include "device/gpu_presence.h"
 #include "measure/child.h"
 #include "programs/perf/perf_end.h"
 #include "programs/perf/perf_output.h"
