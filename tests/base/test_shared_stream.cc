@@ -7,7 +7,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <future>
 #include <thread>
 #include <vector>

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include <array>
 #include <atomic>
 
 #include "tests/support/threads.h"

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include <list>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>

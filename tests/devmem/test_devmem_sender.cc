@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "tests/devmem/fake_socket_calls.h"
 #include "tests/support/expect_log.h"
 

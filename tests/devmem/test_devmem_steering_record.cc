@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/socket_io.h"
 #include "tests/devmem/steering_test.h"
 #include "tests/support/expect_log.h"
 

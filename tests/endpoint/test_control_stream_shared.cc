@@ -1,9 +1,6 @@
 // Control streams through shared memory: the same frames, ends and bounds as over a socket.
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <utility>
-
 #include "base/text.h"
 #include "wire/control_stream.h"
 #include "tests/support/raw_frame.h"

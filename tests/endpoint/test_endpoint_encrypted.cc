@@ -1,7 +1,6 @@
 // Endpoints with UCCL_TCPX_SECURITY=encrypt. The software plugin reads that once in a process, so these cases have a program of their own.
 #include <gtest/gtest.h>
 
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,8 +1,6 @@
 // Endpoints with UCCL_TCPX_SECURITY=encrypt over a wire that flips bits (tests/support/flip_storm.h).
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "base/environment.h"
 #include "tests/support/flip_seed.h"
 #include "tests/support/flip_storm.h"

@@ -6,7 +6,6 @@
 
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
-#include "tests/support/expect_log.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {

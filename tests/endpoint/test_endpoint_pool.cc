@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "base/clock.h"
 #include "endpoint/endpoint_parts.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/faulty_net_plugin.h"

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"

@@ -8,10 +8,8 @@
 #include <cstring>
 #include <thread>
 
-#include "endpoint/metadata.h"
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
-#include "tests/support/wait_until.h"
 
 namespace tcpx {
 namespace {

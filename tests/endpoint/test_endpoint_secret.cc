@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <future>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/environment.h"

@@ -2,7 +2,6 @@
 // failure may unmap the memory at once. The detectors look from another thread while generation after generation is written.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
 #include <thread>
 

@@ -10,7 +10,6 @@
 
 #include "base/environment.h"
 #include "measure/end.h"
-#include "measure/pattern.h"
 #include "tests/support/bootstrap_ends.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_net_plugin.h"

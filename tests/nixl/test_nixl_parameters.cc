@@ -8,7 +8,6 @@
 #include <string>
 
 #include "base/environment.h"
-#include "tests/support/expect_log.h"
 #include "tests/support/ok.h"
 
 namespace tcpx::nixl {

@@ -1,7 +1,6 @@
 // Errors of all programs for a wrong command line, and the text of their help.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <string>
 #include <vector>
 

@@ -4,8 +4,6 @@
 
 #include <cstdlib>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace tcpx::mesh {
 namespace {

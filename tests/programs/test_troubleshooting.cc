@@ -2,7 +2,6 @@
 // that the code has.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <future>
 #include <memory>
-#include <optional>
 #include <set>
 #include <thread>
 #include <utility>

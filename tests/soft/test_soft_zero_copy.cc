@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <random>
-#include <thread>
 
 #include "base/log.h"
 #include "tests/support/staged_sends.h"

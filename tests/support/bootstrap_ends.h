@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <future>
 #include <string_view>
 #include <utility>
 #include <vector>

@@ -5,7 +5,6 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 

@@ -8,7 +8,6 @@
 #include <array>
 #include <memory>
 #include <optional>
-#include <string>
 #include <thread>
 #include <tuple>
 #include <utility>

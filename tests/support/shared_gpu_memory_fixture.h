@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <utility>
 
 #include "base/shared_stream.h"
 #include "base/unix_socket.h"

@@ -1,7 +1,6 @@
 #include "tests/support/unpack_cases.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string_view>
 #include <utility>

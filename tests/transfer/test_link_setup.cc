@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <future>
 #include <string>
 #include <utility>
 #include <vector>

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <initializer_list>
 
 #include <cerrno>
 #include <cstdint>
