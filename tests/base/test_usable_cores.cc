@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "tests/support/temporary_directory.h"
@@ -16,11 +14,6 @@ namespace {
 
 class UsableCores : public ::testing::Test {
  protected:
-  void write(const std::string& path, const std::string& text) {
-    const std::filesystem::path file = root_.file(path);
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
   uint32_t count() { return count_usable_cores(root_.path()); }
 
   TemporaryDirectory root_;
@@ -44,58 +37,58 @@ TEST_F(UsableCores, ThoseThatTheProcessMayRunOn) {
 }
 
 TEST_F(UsableCores, NoMoreThanTheQuotaOfTheGroup) {
-  write("proc/self/cgroup", "0::/pod/container\n");
-  write("sys/fs/cgroup/pod/container/cpu.max", "100000 100000\n");
+  root_.write("proc/self/cgroup", "0::/pod/container\n");
+  root_.write("sys/fs/cgroup/pod/container/cpu.max", "100000 100000\n");
   EXPECT_EQ(count(), 1u);
-  write("sys/fs/cgroup/pod/container/cpu.max", "1000 100000\n");
+  root_.write("sys/fs/cgroup/pod/container/cpu.max", "1000 100000\n");
   EXPECT_EQ(count(), 1u) << "a part of a core is one";
-  write("sys/fs/cgroup/pod/container/cpu.max", "100001 100000\n");
+  root_.write("sys/fs/cgroup/pod/container/cpu.max", "100001 100000\n");
   EXPECT_EQ(count(), std::min(all_, 2u)) << "and so is the rest of one";
-  write("sys/fs/cgroup/pod/container/cpu.max", "6400000000 100000\n");
+  root_.write("sys/fs/cgroup/pod/container/cpu.max", "6400000000 100000\n");
   EXPECT_EQ(count(), all_) << "more than there are";
-  write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
+  root_.write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
   EXPECT_EQ(count(), all_);
 }
 
 TEST_F(UsableCores, TheGroupsAboveAreAsked) {
-  write("proc/self/cgroup", "0::/pod/container\n");
-  write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
-  write("sys/fs/cgroup/pod/cpu.max", "50000 50000\n");
+  root_.write("proc/self/cgroup", "0::/pod/container\n");
+  root_.write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
+  root_.write("sys/fs/cgroup/pod/cpu.max", "50000 50000\n");
   EXPECT_EQ(count(), 1u);
 }
 
 // Its path is the host's, which the container does not see.
 TEST_F(UsableCores, AContainersOwnGroupIsItsRoot) {
-  write("proc/self/cgroup", "0::/kubepods.slice/some\n");
-  write("sys/fs/cgroup/cpu.max", "100000 100000\n");
+  root_.write("proc/self/cgroup", "0::/kubepods.slice/some\n");
+  root_.write("sys/fs/cgroup/cpu.max", "100000 100000\n");
   EXPECT_EQ(count(), 1u);
 }
 
 TEST_F(UsableCores, GroupsOfVersion1) {
-  write("proc/self/cgroup", "12:memory:/docker/x\n5:cpu,cpuacct:/docker/x\n1:name=systemd:/docker/x\n");
-  write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "-1\n");
-  write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "100000\n");
+  root_.write("proc/self/cgroup", "12:memory:/docker/x\n5:cpu,cpuacct:/docker/x\n1:name=systemd:/docker/x\n");
+  root_.write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "-1\n");
+  root_.write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(count(), all_);
-  write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "100000\n");
+  root_.write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "100000\n");
   EXPECT_EQ(count(), 1u);
 }
 
 // A group of another controller has its own tree, where the same path is another group.
 TEST_F(UsableCores, GroupsOfOtherControllersOfVersion1AreNotAsked) {
-  write("proc/self/cgroup", "6:cpuset:/docker/x\n5:cpuacct:/docker/x\n4:cpu,cpuacct:/docker/y\n");
-  write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "100000\n");
-  write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "100000\n");
+  root_.write("proc/self/cgroup", "6:cpuset:/docker/x\n5:cpuacct:/docker/x\n4:cpu,cpuacct:/docker/y\n");
+  root_.write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "100000\n");
+  root_.write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(count(), all_);
 }
 
 TEST_F(UsableCores, WhatCannotBeReadLimitsNothing) {
   for (const char* groups : {"", "\n", "0::\n", "nonsense\n", "0:\n", "::::\n", "0::/../..\n"}) {
-    write("proc/self/cgroup", groups);
+    root_.write("proc/self/cgroup", groups);
     EXPECT_EQ(count(), all_) << groups;
   }
-  write("proc/self/cgroup", "0::/\n");
+  root_.write("proc/self/cgroup", "0::/\n");
   for (const char* limit : {"", "max", "100000", "100000 0", "-5 100000", "x y", "100000 x"}) {
-    write("sys/fs/cgroup/cpu.max", limit);
+    root_.write("sys/fs/cgroup/cpu.max", limit);
     EXPECT_EQ(count(), all_) << limit;
   }
 }

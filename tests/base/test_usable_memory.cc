@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "tests/support/temporary_directory.h"
@@ -14,11 +12,6 @@ namespace {
 
 class UsableMemory : public ::testing::Test {
  protected:
-  void write(const std::string& path, const std::string& text) {
-    const std::filesystem::path file = root_.file(path);
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
   uint64_t count() { return count_usable_memory(root_.path()); }
 
   TemporaryDirectory root_;
@@ -31,27 +24,27 @@ TEST_F(UsableMemory, TheMachines) {
 }
 
 TEST_F(UsableMemory, TheLeastOfAllGroupsAbove) {
-  write("proc/self/cgroup", "0::/pod/container\n");
-  write("sys/fs/cgroup/pod/container/memory.max", "max\n");
+  root_.write("proc/self/cgroup", "0::/pod/container\n");
+  root_.write("sys/fs/cgroup/pod/container/memory.max", "max\n");
   EXPECT_EQ(count(), all_);
-  write("sys/fs/cgroup/pod/memory.max", "2097152\n");
+  root_.write("sys/fs/cgroup/pod/memory.max", "2097152\n");
   EXPECT_EQ(count(), 2097152u);
-  write("sys/fs/cgroup/pod/container/memory.max", "1048576\n");
+  root_.write("sys/fs/cgroup/pod/container/memory.max", "1048576\n");
   EXPECT_EQ(count(), 1048576u);
 }
 
 TEST_F(UsableMemory, GroupsOfVersion1) {
-  write("proc/self/cgroup", "12:memory:/docker/x\n5:cpu,cpuacct:/docker/y\n");
-  write("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "9223372036854771712\n");
+  root_.write("proc/self/cgroup", "12:memory:/docker/x\n5:cpu,cpuacct:/docker/y\n");
+  root_.write("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(count(), all_) << "more than there is: no limit";
-  write("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "1048576\n");
+  root_.write("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "1048576\n");
   EXPECT_EQ(count(), 1048576u);
 }
 
 TEST_F(UsableMemory, WhatCannotBeReadLimitsNothing) {
-  write("proc/self/cgroup", "0::/\n");
+  root_.write("proc/self/cgroup", "0::/\n");
   for (const char* limit : {"", "max", "-1", "x"}) {
-    write("sys/fs/cgroup/memory.max", limit);
+    root_.write("sys/fs/cgroup/memory.max", limit);
     EXPECT_EQ(count(), all_) << limit;
   }
 }

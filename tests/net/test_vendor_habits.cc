@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 
@@ -223,18 +221,13 @@ class VendorMachine : public VendorHabits {
   void SetUp() override {
     forget();
     ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "=lo", 1);
-    file("/sys/class/net/lo/device/numa_node", "0\n");
-    file("/sys/devices/system/node/node0/cpulist", "0-51,104-155\n");
+    root_.write("/sys/class/net/lo/device/numa_node", "0\n");
+    root_.write("/sys/devices/system/node/node0/cpulist", "0-51,104-155\n");
   }
   void TearDown() override {
     forget();
     ::unsetenv("NCCL_GPUDIRECTTCPX_CTRL_DEV");
     ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1);
-  }
-  void file(const std::string& path, const std::string& text) {
-    const std::filesystem::path at = root_.path() + path;
-    std::filesystem::create_directories(at.parent_path());
-    std::ofstream(at) << text;
   }
   Status load(const std::string& name = "vendor") {
     const PluginDirectory directory;
@@ -259,14 +252,14 @@ class VendorMachine : public VendorHabits {
 
 TEST_F(VendorMachine, A5_OneThatItWouldNotSurviveIsRefusedBeforeItsInit) {
   EXPECT_OK(load()) << "a healthy one";
-  file("/sys/class/net/lo/device/numa_node", "-1\n");
+  root_.write("/sys/class/net/lo/device/numa_node", "-1\n");
   expect_refused(Code::kUnsupported,
                  "/sys/class/net/lo/device/numa_node says -1, so GPUDirect-TCPX looks for "
                  "/sys/devices/system/node/node1/cpulist, and there is none");
-  file("/sys/class/net/lo/device/numa_node", "0\n");
-  file("/sys/devices/system/node/node0/cpulist", "3\n");
+  root_.write("/sys/class/net/lo/device/numa_node", "0\n");
+  root_.write("/sys/devices/system/node/node0/cpulist", "3\n");
   expect_refused(Code::kUnsupported, "the cores near lo are \"3\", which GPUDirect-TCPX reads as 0 ranges");
-  file("/sys/devices/system/node/node0/cpulist", "0-51,104-155\n");
+  root_.write("/sys/devices/system/node/node0/cpulist", "0-51,104-155\n");
   set(Variable::kUnixClientPrefix, ("/" + std::string(76, 'x')).c_str());
   EXPECT_OK(load()) << "77 with the slash just fit";
   set(Variable::kUnixClientPrefix, ("/" + std::string(77, 'x')).c_str());

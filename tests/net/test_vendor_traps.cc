@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -49,15 +47,10 @@ TEST(VendorTraps, A5_InterfacesAreThoseThatThePluginTakes) {
 
 class VendorCores : public ::testing::Test {
  protected:
-  void file(const std::string& path, const std::string& text) {
-    const std::filesystem::path at = root_.path() + path;
-    std::filesystem::create_directories(at.parent_path());
-    std::ofstream(at) << text << '\n';
-  }
   void machine(const std::string& node, const std::string& list0, const std::string& list1 = "") {
-    file("/sys/class/net/eth1/device/numa_node", node);
-    file("/sys/devices/system/node/node0/cpulist", list0);
-    if (!list1.empty()) file("/sys/devices/system/node/node1/cpulist", list1);
+    root_.write("/sys/class/net/eth1/device/numa_node", node + '\n');
+    root_.write("/sys/devices/system/node/node0/cpulist", list0 + '\n');
+    if (!list1.empty()) root_.write("/sys/devices/system/node/node1/cpulist", list1 + '\n');
   }
   std::string trap(const VendorSettings& settings = {}) const {
     const auto found = find_cores_trap(root_.path(), "eth1", settings);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace tcpx::testing {
@@ -26,6 +27,12 @@ class TemporaryDirectory {
   std::string path() const { return path_.string(); }
   /// The path of `name` in it.
   std::string file(const std::string& name) const { return (path_ / name).string(); }
+  /// Makes a file with the folders above it. @param name with or without a slash in front
+  void write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path file = path() + '/' + name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
   size_t entry_count() const {
     size_t count = 0;
     for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(path_)) ++count;
