@@ -143,18 +143,6 @@ class SoftEncrypted : public ::testing::Test {
     if (into_ == nullptr) into_ = must(receiver_->register_region(target_.device(), kRoom, MemoryType::kHost));
     return must(receiver_->irecv(target_.device() + at, static_cast<int>(bytes), 0, into_));
   }
-  static bool is_done(SoftComm& comm, const abi::TcpxRequest* request) {
-    return wait_until([&] {
-      const auto answer = comm.test(request);
-      EXPECT_OK(answer);
-      return !answer.is_ok() || answer->done;
-    });
-  }
-  Status error_of(SoftComm& comm, const abi::TcpxRequest* request) {
-    Result<TestAnswer> answer = TestAnswer{};
-    EXPECT_TRUE(wait_until([&] { return !(answer = comm.test(request)).is_ok() || answer->done; })) << "a hang";
-    return answer.status();
-  }
   bool has_arrived(size_t at, size_t bytes) const {
     return std::equal(source_.host() + at, source_.host() + at + bytes, target_.host() + at);
   }

@@ -48,16 +48,6 @@ class ReceivingFlow : public ::testing::Test {
     send_header(socket, sequence, total_pages, page);
     send_payload(socket);
   }
-  bool is_done(const abi::TcpxRequest* request) {
-    return wait_until([&] { return comm_->test(request)->done; });
-  }
-  /// The error that `request` comes to.
-  Status error_of(const abi::TcpxRequest* request) {
-    Result<TestAnswer> answer = TestAnswer{};
-    EXPECT_TRUE(wait_until([&] { return !(answer = comm_->test(request)).is_ok() || answer->done; })) << "a hang";
-    EXPECT_FALSE(answer.is_ok());
-    return answer.status();
-  }
 
   struct Hog final : PagePool::Client {
     void pages_available() override {}
@@ -98,7 +88,7 @@ TEST_F(ReceivingFlow, ACutSocketIsAnErrorThoughALaterMessageWaitsForPages) {
   send_header(0, 2, 1, 0);  // 8 pages held, 8 free: this one waits, until the comm itself consumes
   ASSERT_TRUE(wait_until([&] { return pool_->free_count() == 8; }));
   wire_.theirs.data[1].reset();  // with the second page of the oldest message
-  EXPECT_EQ(error_of(oldest).code(), Code::kPeerGone);
+  EXPECT_EQ(error_of(*comm_, oldest).code(), Code::kPeerGone);
 }
 
 TEST_F(ReceivingFlow, WaitingLongForPagesAfterThePeerHasLeftLosesNothing) {
@@ -114,7 +104,7 @@ TEST_F(ReceivingFlow, WaitingLongForPagesAfterThePeerHasLeftLosesNothing) {
   ASSERT_TRUE(wait_until([&] { return pool_->free_count() == kPoolPages - 1; }));
   EXPECT_TRUE(comm_->test(request).is_ok()) << "the message has only just begun";
   send_payload(0);
-  EXPECT_TRUE(is_done(request));
+  EXPECT_TRUE(is_done(*comm_, request));
   EXPECT_EQ(request->size, static_cast<int>(kPageBytes));
   EXPECT_TRUE(comm_->consumed(request).is_ok());
 }
@@ -135,7 +125,7 @@ TEST_F(ReceivingFlow, WhatAPeerHadSentBeforeItLeftIsReadHoweverLate) {
   wire.theirs = {};
   EXPECT_FALSE(wait_until([&] { return !comm_->test(request).is_ok(); }, std::chrono::milliseconds(1200)));
   blocker.release();
-  EXPECT_TRUE(is_done(request));
+  EXPECT_TRUE(is_done(*comm_, request));
   EXPECT_TRUE(target == sent);
   comm_.reset();  // before its memory
 }
@@ -153,7 +143,7 @@ TEST_F(ReceivingFlow, AReceiveWithoutHopeIsGivenUpAtOnce) {
     }
     wire.theirs = {};
     const TimePoint gone = Clock::steady().now();
-    EXPECT_EQ(error_of(request).code(), Code::kPeerGone);
+    EXPECT_EQ(error_of(*comm_, request).code(), Code::kPeerGone);
     fastest = std::min(fastest, Clock::steady().now() - gone);
   }
   EXPECT_LT(fastest, std::chrono::milliseconds(250));
@@ -162,7 +152,7 @@ TEST_F(ReceivingFlow, AReceiveWithoutHopeIsGivenUpAtOnce) {
 TEST_F(ReceivingFlow, AFailedCommLetsGoOfMemory) {
   abi::TcpxRequest* request = post(1);
   wire_.theirs = {};
-  EXPECT_EQ(error_of(request).code(), Code::kPeerGone);
+  EXPECT_EQ(error_of(*comm_, request).code(), Code::kPeerGone);
   EXPECT_TRUE(comm_->deregister_region(region_).is_ok()) << "this receive can never end: nobody else will free the registration";
 }
 
@@ -176,7 +166,7 @@ TEST_F(ReceivingFlow, ChunksThatArriveInOnePieceAreAllRead) {
     stream.resize(stream.size() + kPageBytes);
   }
   send_bytes(wire_.theirs.data[0], stream);
-  EXPECT_TRUE(is_done(request)) << "one event announced them all";
+  EXPECT_TRUE(is_done(*comm_, request)) << "one event announced them all";
 }
 
 TEST_F(ReceivingFlow, AReusedSlotShowsNoCountOfItsFormerLife) {
@@ -184,7 +174,7 @@ TEST_F(ReceivingFlow, AReusedSlotShowsNoCountOfItsFormerLife) {
   for (uint64_t sequence = 0; sequence < kQueueDepth; ++sequence) {
     abi::TcpxRequest* request = post(1);
     send_page(0, sequence, 1, 0);
-    ASSERT_TRUE(is_done(request));
+    ASSERT_TRUE(is_done(*comm_, request));
     if (sequence == 0) first_count = request->unpack_slot.cnt;
     EXPECT_TRUE(comm_->consumed(request).is_ok());
   }
@@ -199,7 +189,7 @@ TEST_F(ReceivingFlow, AfterAnErrorNobodyWritesToTheBuffer) {
   abi::TcpxRequest* request = post(2);
   send_header(0, 0, 2, 0);
   wire_.theirs.data[1].reset();
-  EXPECT_EQ(error_of(request).code(), Code::kPeerGone);
+  EXPECT_EQ(error_of(*comm_, request).code(), Code::kPeerGone);
   const std::vector<std::byte> late(kPageBytes, std::byte{0x77});
   EXPECT_EQ(::send(wire_.theirs.data[0].get(), late.data(), late.size(), MSG_NOSIGNAL), static_cast<ssize_t>(late.size()));
   EXPECT_FALSE(
@@ -220,13 +210,13 @@ TEST_F(ReceivingFlow, AChunkOfAMessageThatIsOverIsNoneOfTheMessageInItsPlace) {
   for (uint64_t sequence = 0; sequence < kQueueDepth; ++sequence) {
     abi::TcpxRequest* request = post(2);
     for (uint32_t page = 0; page < 2; ++page) send_page(0, sequence, 2, page);
-    ASSERT_TRUE(is_done(request));
+    ASSERT_TRUE(is_done(*comm_, request));
     EXPECT_TRUE(comm_->consumed(request).is_ok());
   }
   abi::TcpxRequest* request = post(2);
   send_page(0, kQueueDepth, 2, 0);
   send_page(0, 0, 2, 1);
-  const Status status = error_of(request);
+  const Status status = error_of(*comm_, request);
   EXPECT_NE(status.detail().find("message 0 is over already"), std::string::npos) << status.to_string();
 }
 
@@ -261,7 +251,7 @@ TEST_F(ReceivingFlow, MemoryIsLetGoWhileItsMessageWaitsForPages) {
 TEST_F(ReceivingFlow, ClosingGivesEveryPageBack) {
   abi::TcpxRequest* complete = post(2);
   for (uint32_t page = 0; page < 2; ++page) send_page(page, 0, 2, page);
-  ASSERT_TRUE(is_done(complete));
+  ASSERT_TRUE(is_done(*comm_, complete));
   post(3);
   send_header(0, 1, 3, 0);
   ASSERT_TRUE(wait_until([&] { return pool_->free_count() == kPoolPages - 5; }));
@@ -273,7 +263,7 @@ TEST_F(ReceivingFlow, ClosingGivesEveryPageBack) {
 TEST_F(ReceivingFlow, BytesOnTheControlSocketEndIt) {
   abi::TcpxRequest* request = post(1);
   send_bytes(wire_.theirs.control, std::vector<std::byte>(1));
-  const Status status = error_of(request);
+  const Status status = error_of(*comm_, request);
   EXPECT_NE(status.detail().find("bytes where none belong"), std::string::npos) << status.to_string();
 }
 

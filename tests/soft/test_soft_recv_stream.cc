@@ -170,14 +170,6 @@ class SleepyReader : public ::testing::Test {
              std::max(unread, 1) < mark && mark <= std::min<int>(kSleep, static_cast<int>(missing) + unread);
     });
   }
-  bool is_done(const abi::TcpxRequest* request) {
-    return wait_until([&] { return comm_->test(request)->done; });
-  }
-  Status error_of(const abi::TcpxRequest* request) {
-    Result<TestAnswer> answer = TestAnswer{};
-    EXPECT_TRUE(wait_until([&] { return !(answer = comm_->test(request)).is_ok() || answer->done; })) << "a hang";
-    return answer.status();
-  }
 
   const std::unique_ptr<MemoryOps> memory_ = make_host_memory_ops();
   const std::shared_ptr<IoPool> io_ = *IoPool::create(1);
@@ -196,7 +188,7 @@ TEST_F(SleepyReader, SleepsNoLongerThanItsChunkGoesOn) {
   send_payload(0, 10'000, kLong - 5'000);
   EXPECT_TRUE(sleeps_for_the_rest(5'000));
   send_payload(0, kLong - 5'000, kLong);
-  EXPECT_TRUE(is_done(first));
+  EXPECT_TRUE(is_done(*comm_, first));
   EXPECT_TRUE(wakes_at(1)) << "a header is short";
   EXPECT_TRUE(std::equal(sent_.begin(), sent_.begin() + kLong, got_.begin()));
 
@@ -206,7 +198,7 @@ TEST_F(SleepyReader, SleepsNoLongerThanItsChunkGoesOn) {
   wait_until_quiet(wire_->theirs.data[0]);
   EXPECT_TRUE(wakes_at(1)) << "a short chunk";
   send_payload(0, 50'000, 100'000);
-  EXPECT_TRUE(is_done(second));
+  EXPECT_TRUE(is_done(*comm_, second));
 }
 
 TEST_F(SleepyReader, BytesInAnyPiecesChangeNothing) {
@@ -224,7 +216,7 @@ TEST_F(SleepyReader, BytesInAnyPiecesChangeNothing) {
         sent += piece;
       }
     }
-    ASSERT_TRUE(is_done(request)) << "message " << sequence;
+    ASSERT_TRUE(is_done(*comm_, request)) << "message " << sequence;
     ASSERT_TRUE(std::equal(sent_.begin(), sent_.begin() + bytes, got_.begin())) << "message " << sequence;
     std::fill(got_.begin(), got_.end(), std::byte{});
   }
@@ -243,7 +235,7 @@ TEST_F(SleepyReader, NoticesTheEndOfItsPeer) {
     const linger at_once = {.l_onoff = reset, .l_linger = 0};
     ASSERT_EQ(::setsockopt(wire_->theirs.data[0].get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
     wire_->theirs.data.clear();
-    EXPECT_EQ(error_of(request).code(), Code::kPeerGone);
+    EXPECT_EQ(error_of(*comm_, request).code(), Code::kPeerGone);
   }
 }
 
@@ -262,7 +254,7 @@ TEST_F(SleepyReader, ASlowStreamIsNoSilence) {
     ASSERT_FALSE(answer) << sent;
   }
   send_payload(0, 11'200, kLong);
-  EXPECT_TRUE(is_done(request));
+  EXPECT_TRUE(is_done(*comm_, request));
 }
 
 TEST_F(SleepyReader, UnreadBytesOfASilentPeerAreNoLife) {
@@ -272,7 +264,7 @@ TEST_F(SleepyReader, UnreadBytesOfASilentPeerAreNoLife) {
   EXPECT_TRUE(sleeps_long());
   send_payload(0, 10'000, 20'000);
   ::shutdown(wire_->theirs.data[1].get(), SHUT_WR);
-  EXPECT_EQ(error_of(request).code(), Code::kPeerGone);
+  EXPECT_EQ(error_of(*comm_, request).code(), Code::kPeerGone);
 }
 
 }  // namespace

@@ -28,9 +28,6 @@ class SendingFlow : public ::testing::Test {
     region_ = must(comm_->register_region(source_.device(), bytes, MemoryType::kCuda));
   }
   abi::TcpxRequest* post(size_t bytes) { return must(comm_->isend(source_.device(), static_cast<int>(bytes), 0, region_)); }
-  bool is_done(const abi::TcpxRequest* request) {
-    return wait_until([&] { return comm_->test(request)->done; });
-  }
   Result<ChunkHeader> read_header(size_t socket) {
     std::array<std::byte, kChunkHeaderBytes> bytes;
     TCPX_RETURN_IF_ERROR(recv_all(wire_->theirs.data[socket].get(), bytes, Deadline::after(std::chrono::seconds(5))));
@@ -83,7 +80,7 @@ TEST_F(SendingFlow, ShortMessagesOfManyRangesLeaveTogether) {
   for (size_t i = 0; i < kMessages; ++i)
     requests.push_back(must(comm_->isend(list->begin(), static_cast<int>(kRanges), 0, ranges)));
   EXPECT_EQ(read_cuts(kMost + kMessages * kRanges).size(), requests.size());
-  for (const abi::TcpxRequest* request : requests) EXPECT_TRUE(is_done(request));
+  for (const abi::TcpxRequest* request : requests) EXPECT_TRUE(is_done(*comm_, request));
 }
 
 TEST_F(SendingFlow, ASocketThatIsFullHoldsNoOtherMessageUp) {
@@ -106,7 +103,7 @@ TEST_F(SendingFlow, OneThreadCutsForOneSocket) {
   start(kMost, kMost, kSmallBuffer);
   const abi::TcpxRequest* request = post(kMost);
   EXPECT_EQ(read_cuts(kMost), (Cuts{{0, kMost}}));
-  EXPECT_TRUE(is_done(request));
+  EXPECT_TRUE(is_done(*comm_, request));
 }
 
 TEST_F(SendingFlow, TheMoreIsUnderWayTheLargerAreTheChunks) {
@@ -116,11 +113,11 @@ TEST_F(SendingFlow, TheMoreIsUnderWayTheLargerAreTheChunks) {
   for (int i = 0; i < 5; ++i) requests.push_back(post(kMost));
   EXPECT_EQ(read_cuts(requests.size() * kMost), (Cuts{{0, kShare}, {1, kShare}, {2, 3 * kMost / 4}, {3, kMost}, {4, kMost}}))
       << "two for each of two sockets";
-  for (const abi::TcpxRequest* request : requests) EXPECT_TRUE(is_done(request));
+  for (const abi::TcpxRequest* request : requests) EXPECT_TRUE(is_done(*comm_, request));
   for (uint64_t sequence = requests.size(); sequence < 2 * kQueueDepth; ++sequence) {
     const abi::TcpxRequest* request = post(kMost);
     ASSERT_EQ(read_cuts(kMost), (Cuts{{sequence, kShare}})) << "what is done counts no more";
-    EXPECT_TRUE(is_done(request));
+    EXPECT_TRUE(is_done(*comm_, request));
   }
 }
 
@@ -149,7 +146,7 @@ TEST_F(SendingFlow, ASendIsDoneWithItsLastByteAndNotBefore) {
   for (const UniqueFd& fd : wire_->theirs.data) wait_until_quiet(fd);
   EXPECT_FALSE(comm_->test(request)->done) << "each socket has more than the kernel took";
   read_cuts(kMost);
-  EXPECT_TRUE(is_done(request));
+  EXPECT_TRUE(is_done(*comm_, request));
 }
 
 TEST_F(SendingFlow, AFailedCommLetsGoOfMemory) {

@@ -37,14 +37,6 @@ class SoftApart : public ::testing::Test {
   std::unique_ptr<soft::SoftSendComm> sender(MemoryOps& memory, soft::ConnectedSockets sockets) {
     return must(soft::SoftSendComm::create(memory, 0, io_, std::make_shared<soft::StagingPool>(memory, 0), std::move(sockets)));
   }
-  static bool is_done(soft::SoftComm& comm, const abi::TcpxRequest* request) {
-    return wait_until([&] { return comm.test(request)->done; });
-  }
-  static Status error_of(soft::SoftComm& comm, const abi::TcpxRequest* request) {
-    Result<soft::TestAnswer> answer = soft::TestAnswer{};
-    EXPECT_TRUE(wait_until([&] { return !(answer = comm.test(request)).is_ok() || answer->done; })) << "a hang";
-    return answer.status();
-  }
 
   const std::unique_ptr<MemoryOps> memory_;
   const std::shared_ptr<soft::IoPool> io_ = *soft::IoPool::create(2);

@@ -49,6 +49,22 @@ inline void wait_until_quiet(const UniqueFd& fd) {
   for (; wait_until(grows, std::chrono::milliseconds(50)); before = now) continue;
 }
 
+/// Waits until `request` is done.
+inline bool is_done(soft::SoftComm& comm, const abi::TcpxRequest* request) {
+  return wait_until([&] {
+    const auto answer = comm.test(request);
+    EXPECT_OK(answer);
+    return !answer.is_ok() || answer->done;
+  });
+}
+/// The error that `request` comes to.
+inline Status error_of(soft::SoftComm& comm, const abi::TcpxRequest* request) {
+  Result<soft::TestAnswer> answer = soft::TestAnswer{};
+  EXPECT_TRUE(wait_until([&] { return !(answer = comm.test(request)).is_ok() || answer->done; })) << "a hang";
+  EXPECT_FALSE(answer.is_ok());
+  return answer.status();
+}
+
 /// The proof of an end without a secret.
 inline Mac in_clear(const soft::Cookie& cookie) {
   return std::bit_cast<Mac>(cookie);
