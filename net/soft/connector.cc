@@ -18,8 +18,6 @@
 namespace tcpx::soft {
 namespace {
 
-constexpr Duration kLongestPatience = std::chrono::seconds(1);
-
 // For the proof of a device socket, from when the control socket was connected.
 constexpr Duration kProofPatience = std::chrono::seconds(2);
 
@@ -312,17 +310,6 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
   if (device_sockets_ > 0) connected.device_sources = device_sources_;
   connected.peer = peer();
   return std::optional<ConnectedSockets>(std::move(connected));
-}
-
-Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
-                                             Deadline deadline, const std::vector<SocketAddress>& control_sources,
-                                             const std::string& nic, const Prover* secret, bool encrypts) {
-  TCPX_ASSIGN_OR_RETURN(const auto connector,
-                        Connector::start(listener, sources, deadline, control_sources, nic, secret, encrypts));
-  for (;;) {
-    TCPX_ASSIGN_OR_RETURN(auto connected, connector->advance(kLongestPatience));
-    if (connected.has_value()) return std::move(*connected);
-  }
 }
 
 }  // namespace tcpx::soft

@@ -106,9 +106,4 @@ class Connector {
   std::vector<Socket> sockets_;  // the control socket last
 };
 
-/// A whole attempt, for callers with nothing else to do.
-Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
-                                             Deadline deadline, const std::vector<SocketAddress>& control_sources = {},
-                                             const std::string& nic = {}, const Prover* secret = nullptr, bool encrypts = false);
-
 }  // namespace tcpx::soft

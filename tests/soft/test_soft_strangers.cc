@@ -189,8 +189,8 @@ TEST_F(SoftStrangers, AnAnswerThatSaysNoOrIsForAnotherConnectionIsARefusal) {
         return answer;
       });
     });
-    const auto connected = soft::connect_to_listener(*soft::decode_handle(listener.handle()), {SocketAddress::loopback(0)},
-                                                     Deadline::after(std::chrono::seconds(3)));
+    const auto connected = connect_to_listener(*soft::decode_handle(listener.handle()), {SocketAddress::loopback(0)},
+                                               Deadline::after(std::chrono::seconds(3)));
     EXPECT_EQ(connected.status().code(), Code::kPeerGone) << (says_no ? "no" : "another connection");
     EXPECT_NE(connected.status().detail().find("refused by the listener"), std::string::npos);
     serving.join();
@@ -200,8 +200,8 @@ TEST_F(SoftStrangers, AnAnswerThatSaysNoOrIsForAnotherConnectionIsARefusal) {
 TEST_F(SoftStrangers, HalfAnAnswerThenSilenceEndsAtTheDeadlineOfConnect) {
   FalseListener listener;
   std::thread serving([&] { listener.serve_one([](const AnswerBytes& answer) { return std::span(answer).first(20); }); });
-  const auto connected = soft::connect_to_listener(*soft::decode_handle(listener.handle()), {SocketAddress::loopback(0)},
-                                                   Deadline::after(std::chrono::milliseconds(300)));
+  const auto connected = connect_to_listener(*soft::decode_handle(listener.handle()), {SocketAddress::loopback(0)},
+                                             Deadline::after(std::chrono::milliseconds(300)));
   EXPECT_EQ(connected.status().code(), Code::kTimeout);
   serving.join();
 }

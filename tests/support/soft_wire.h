@@ -8,11 +8,14 @@
 
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/socket_io.h"
 #include "net/soft/comm.h"
@@ -75,8 +78,21 @@ inline std::unique_ptr<soft::SoftListener> listen_softly(const std::shared_ptr<s
       .addresses = {SocketAddress::loopback(0)}, .data_sockets = 4, .chunk_bytes = chunk_bytes, .cookie = {}};
   return must(soft::SoftListener::create(info, io));
 }
+/// A whole attempt of a Connector.
+inline Result<soft::ConnectedSockets> connect_to_listener(const soft::HandleInfo& listener,
+                                                          const std::vector<SocketAddress>& sources, Deadline deadline,
+                                                          const std::vector<SocketAddress>& control_sources = {},
+                                                          const std::string& nic = {}, const Prover* secret = nullptr,
+                                                          bool encrypts = false) {
+  const auto connector = soft::Connector::start(listener, sources, deadline, control_sources, nic, secret, encrypts);
+  TCPX_RETURN_IF_ERROR(connector.status());
+  for (;;) {
+    TCPX_ASSIGN_OR_RETURN(auto connected, (*connector)->advance(std::chrono::seconds(1)));
+    if (connected.has_value()) return std::move(*connected);
+  }
+}
 inline soft::ConnectedSockets connect_softly(const Handle& handle) {
-  return must(soft::connect_to_listener(must(soft::decode_handle(handle)), {SocketAddress::loopback(0)}, soon()));
+  return must(connect_to_listener(must(soft::decode_handle(handle)), {SocketAddress::loopback(0)}, soon()));
 }
 inline soft::ConnectedSockets accept_softly(soft::SoftListener& listener) {
   std::optional<soft::ConnectedSockets> sockets;

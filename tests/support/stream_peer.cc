@@ -20,6 +20,7 @@
 #include "tests/support/hex_text.h"
 #include "tests/support/message_stream.h"
 #include "tests/support/ok.h"
+#include "tests/support/soft_wire.h"
 
 namespace {
 
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
   if (argc == 6) {
     const auto handle = handle_from_hex(argv[5]);
     if (!handle) return 2;
-    auto sockets = must(soft::connect_to_listener(must(soft::decode_handle(*handle)), {SocketAddress::loopback(0)}, soon));
+    auto sockets = must(connect_to_listener(must(soft::decode_handle(*handle)), {SocketAddress::loopback(0)}, soon));
     const auto comm =
         must(soft::SoftSendComm::create(*memory, 0, io, std::make_shared<soft::StagingPool>(*memory, 0), std::move(sockets)));
     peer.run(must(SendStream::create(*memory, *comm, MemoryType::kHost, peer.limits)));
