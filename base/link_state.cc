@@ -50,24 +50,6 @@ LinkState LinkWatch::state(const std::string& interface) const {
   return (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0 ? LinkState::kUp : LinkState::kDown;
 }
 
-namespace {
-
-// Calls visit(name, address) for every IP address of this machine until it returns true.
-template <class Visit>
-void for_each_address(Visit visit) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
-    const auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-    if (address.is_ok() && visit(std::string(entry->ifa_name), *address)) return;
-  }
-}
-
-}  // namespace
-
 std::string interface_of_socket(int fd) {
   sockaddr_storage name{};
   socklen_t length = sizeof name;
@@ -75,8 +57,8 @@ std::string interface_of_socket(int fd) {
   const auto own = SocketAddress::from(reinterpret_cast<const sockaddr*>(&name), length);
   if (!own.is_ok()) return {};
   std::string found;
-  for_each_address([&](const std::string& interface, const SocketAddress& address) {
-    if (address.host() == own->host()) found = interface;
+  (void)for_each_address([&](const ifaddrs& entry, const SocketAddress& address) {
+    if (address.host() == own->host()) found = entry.ifa_name;
     return !found.empty();
   });
   return found;

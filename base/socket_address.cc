@@ -1,6 +1,7 @@
 #include "base/socket_address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 
 #include <algorithm>
@@ -140,6 +141,19 @@ bool is_numeric(const std::string& host) {
   if (::getaddrinfo(without_brackets(host).c_str(), nullptr, &hints, &list) != 0) return false;
   ::freeaddrinfo(list);
   return true;
+}
+
+Status for_each_address(const std::function<bool(const ifaddrs& entry, const SocketAddress& address)>& visit) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return system_error("list addresses", errno);
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
+    const auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    if (address.is_ok() && visit(*entry, *address)) break;
+  }
+  return Status::ok();
 }
 
 namespace {

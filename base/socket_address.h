@@ -6,11 +6,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "tcpx/status.h"
+
+struct ifaddrs;
 
 namespace tcpx {
 
@@ -46,6 +49,9 @@ class SocketAddress {
 
 /// True for an IPv4 or IPv6 address, false for a name.
 bool is_numeric(const std::string& host);
+
+/// Calls `visit` for each IP address of an interface of this machine, in the calling thread's network namespace, until it returns true.
+Status for_each_address(const std::function<bool(const ifaddrs& entry, const SocketAddress& address)>& visit);
 
 /// Resolves a host name, or an IPv4 or IPv6 address (brackets allowed), to addresses to try in order.
 /// @return kNotFound with the resolver's text

@@ -4,9 +4,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <cerrno>
-#include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/socket_io.h"
@@ -34,17 +33,12 @@ std::optional<Value> option(int socket, int name) {
 }
 
 Result<bool> has_address(const std::string& interface, const std::string& host) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return system_error("list addresses", errno);
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    const std::string label = entry->ifa_name;
-    if (entry->ifa_addr == nullptr || label.substr(0, label.find(':')) != interface) continue;
-    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
-    const auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-    if (address.is_ok() && address->host() == host) return true;
-  }
-  return false;
+  bool found = false;
+  TCPX_RETURN_IF_ERROR(for_each_address([&](const ifaddrs& entry, const SocketAddress& address) {
+    const std::string_view label = entry.ifa_name;
+    return found = label.substr(0, label.find(':')) == interface && address.host() == host;
+  }));
+  return found;
 }
 
 }  // namespace

@@ -15,7 +15,6 @@
 
 #include "base/log.h"
 #include "base/near_word.h"
-#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx::soft {
@@ -129,28 +128,23 @@ bool names(const std::string& pattern, const std::string& name) {
 
 std::vector<InterfaceAddress> list_addresses() {
   std::vector<InterfaceAddress> all;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return all;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
-    auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-    if (!address.is_ok()) continue;
-    const std::string label = entry->ifa_name, name = label.substr(0, label.find(':'));
+  (void)for_each_address([&](const ifaddrs& entry, const SocketAddress& address) {
+    const std::string label = entry.ifa_name, name = label.substr(0, label.find(':'));
+    const bool v6 = address.family() == AF_INET6;
     const auto known = std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.name == name; });
-    const in6_addr* six = v6 ? &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr : nullptr;
-    const uint32_t four = v6 ? 0 : ntohl(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr);
+    const in6_addr* six = v6 ? &reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr : nullptr;
+    const uint32_t four = v6 ? 0 : ntohl(reinterpret_cast<const sockaddr_in*>(entry.ifa_addr)->sin_addr.s_addr);
     all.push_back({.name = name,
-                   .address = address->with_port(0),
-                   .up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0,
-                   .loopback = address->is_loopback(),
+                   .address = address.with_port(0),
+                   .up = (entry.ifa_flags & IFF_UP) != 0 && (entry.ifa_flags & IFF_RUNNING) != 0,
+                   .loopback = address.is_loopback(),
                    .link_local = v6 ? IN6_IS_ADDR_LINKLOCAL(six) : four >> 16 == kLinkLocalNet,
                    .kind = known != all.end() ? known->kind : kind_of_interface(name),
                    .pci_path = known != all.end() ? known->pci_path : pci_path_of(name),
                    .speed_mbps = known != all.end() ? known->speed_mbps : speed_of(name),
-                   .prefix = prefix_of(entry->ifa_netmask)});
-  }
+                   .prefix = prefix_of(entry.ifa_netmask)});
+    return false;
+  });
   return all;
 }
 
