@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <span>
 #include <string>
@@ -13,6 +12,7 @@
 #include "secure/openssl.h"
 #include "tests/support/hex_text.h"
 #include "tests/support/ok.h"
+#include "tests/support/prover.h"
 #include "tests/support/secret_file.h"
 
 namespace tcpx::testing {
@@ -20,12 +20,6 @@ namespace {
 
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text));
-}
-
-Prover prover_of(char letter) {
-  Secret secret = must(Secret::zeros(Secret::kFewestBytes));
-  std::fill(secret.room().begin(), secret.room().end(), static_cast<std::byte>(letter));
-  return must(Prover::create(secret));
 }
 
 std::string hex(const Mac& mac) {

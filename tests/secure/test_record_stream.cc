@@ -15,6 +15,7 @@
 #include "secure/record_reader.h"
 #include "secure/record_writer.h"
 #include "tests/support/ok.h"
+#include "tests/support/prover.h"
 #include "tests/support/socket_pair.h"
 
 namespace tcpx::testing {
@@ -23,9 +24,7 @@ namespace {
 constexpr uint64_t kFewRecords = 5;  // of a key
 
 std::unique_ptr<RecordCipher> cipher_for(RecordCipher::Work work) {
-  Secret secret = must(Secret::zeros(32));
-  std::fill(secret.room().begin(), secret.room().end(), std::byte{7});
-  return must(RecordCipher::create(std::move(secret), work, kFewRecords));
+  return must(RecordCipher::create(secret_of(7), work, kFewRecords));
 }
 
 std::vector<std::byte> numbers(size_t bytes) {

@@ -8,17 +8,14 @@
 
 #include "secure/openssl.h"
 #include "secure/tls.h"
+#include "tests/support/prover.h"
 #include "tests/support/tls_ends.h"
 
 namespace tcpx::testing {
 namespace {
 
 std::unique_ptr<TlsContext> context_of(char letter) {
-  Secret secret = Secret::zeros(Secret::kFewestBytes).value();
-  std::fill(secret.room().begin(), secret.room().end(), static_cast<std::byte>(letter));
-  auto made = TlsContext::create(secret);
-  EXPECT_TRUE(made.is_ok()) << made.status().to_string();
-  return std::move(*made);
+  return must(TlsContext::create(secret_of(letter)));
 }
 
 class Tls : public ::testing::Test {

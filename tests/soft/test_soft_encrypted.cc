@@ -24,6 +24,7 @@
 #include "net/soft/send_comm.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/hex_text.h"
+#include "tests/support/prover.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/table_harness.h"
 
@@ -35,12 +36,6 @@ using namespace soft;
 constexpr uint32_t kLongest = 512 * 1024;
 constexpr const char* kOfListenerAlone = "UCCL_TCPX_SECURITY is encrypt at the listener and not at the connector";
 constexpr const char* kOfConnectorAlone = "UCCL_TCPX_SECURITY is encrypt at the connector and not at the listener";
-
-Prover prover_of_both() {
-  Secret secret = must(Secret::zeros(Secret::kFewestBytes));
-  std::fill(secret.room().begin(), secret.room().end(), std::byte{'s'});
-  return must(Prover::create(secret));
-}
 
 /// Hears what the connector says, and passes it on, changed where the test wants it.
 class Relay {
@@ -151,7 +146,7 @@ class SoftEncrypted : public ::testing::Test {
   const std::unique_ptr<MemoryOps> memory_ = make_host_memory_ops();
   const std::shared_ptr<IoPool> io_ = must(IoPool::create(1));
   const std::shared_ptr<PagePool> pool_ = must(PagePool::create(*memory_, 0, uint64_t{64} * kPageBytes));
-  const Prover secret_ = prover_of_both();
+  const Prover secret_ = prover_of('s');
   std::unique_ptr<SoftListener> listener_;
   HandleInfo info_;
   MemoryBuffer source_, target_;
@@ -362,7 +357,7 @@ TEST(SoftEncryptedPlugin, AsAFileItTakesASecretAlone) {
 // As of test_soft_proof.cc, by Python, with a hello that says so; its key is
 //   h(key, b'tcpx-soft data of the connector\0' + hello + answer), and the record is by `cryptography` (test_record_cipher.cc).
 TEST(SoftEncryptedRecords, AreThoseThatAnotherProgramMakes) {
-  const Prover secret = prover_of_both();
+  const Prover secret = prover_of('s');
   const HelloProofs proofs = must(HelloProofs::create({{1, 2}}, &secret));
   std::array<std::byte, kHelloBytes> hello;
   ASSERT_OK(proofs.write({.connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4, .encrypts = true}, hello));

@@ -17,6 +17,7 @@
 #include "net/soft/hello_proofs.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/hex_text.h"
+#include "tests/support/prover.h"
 #include "tests/support/secret_file.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/table_harness.h"
@@ -34,12 +35,6 @@ constexpr const char* kOfListenerOnly =
     "on at the listener and off at the connector: set UCCL_TCPX_SECRET_FILE or UCCL_TCPX_TLS_CERT";
 constexpr const char* kOfConnectorOnly =
     "on at the connector and off at the listener: set UCCL_TCPX_SECRET_FILE or UCCL_TCPX_TLS_CERT";
-
-Prover prover_of(char letter) {
-  Secret secret = must(Secret::zeros(Secret::kFewestBytes));
-  std::fill(secret.room().begin(), secret.room().end(), static_cast<std::byte>(letter));
-  return must(Prover::create(secret));
-}
 
 // An attacker needs no secret for the check value of a record, which is FNV-1a.
 template <size_t N>
