@@ -17,17 +17,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::option_of;
 using testing::Sockets;
 using testing::soon;
 using testing::tcp_pair;
 using testing::wait_until;
-
-int option_of(const UniqueFd& fd, int level, int option) {
-  int value = -1;
-  socklen_t length = sizeof value;
-  EXPECT_EQ(::getsockopt(fd.get(), level, option, &value, &length), 0);
-  return value;
-}
 
 TEST(SocketIo, AListenerMayComeBackAtOnceAndServesBothFamilies) {
   const auto listener = listen_tcp(SocketAddress::any(AF_INET6, 0), 4);

@@ -72,13 +72,6 @@ TEST_F(SoftListening, ABurstOfGoodClientsIsServedWhole) {
       << " of " << kClients;
 }
 
-int option_of(const UniqueFd& fd, int level, int option) {
-  int value = -1;
-  socklen_t length = sizeof value;
-  EXPECT_EQ(::getsockopt(fd.get(), level, option, &value, &length), 0);
-  return value;
-}
-
 TEST_F(SoftListening, EverySendingSocketSendsAtOnce) {
   const ConnectedSockets ours = connect_softly(listener_->handle());
   EXPECT_EQ(option_of(ours.data[0], IPPROTO_TCP, TCP_NODELAY), 1);

@@ -30,4 +30,11 @@ inline Sockets tcp_pair() {
   return sockets;
 }
 
+inline int option_of(const UniqueFd& fd, int level, int option) {
+  int value = -1;
+  socklen_t length = sizeof value;
+  EXPECT_EQ(::getsockopt(fd.get(), level, option, &value, &length), 0);
+  return value;
+}
+
 }  // namespace tcpx::testing
