@@ -23,7 +23,6 @@ struct FakeControl {
   abi::NcclLogger logger = nullptr;
   int get_properties_calls = 0;
   void* connect_handle = nullptr;
-  void* connect_send_device_handle = nullptr;
   bool accept_room_given = false;
   int listens = 0;
   int tests = 0;
@@ -34,7 +33,6 @@ struct FakeControl {
   int irecv_n = 0;
   int consumed_n = 0;
   int iflush_calls = 0;
-  int close_calls = 0;
 };
 
 inline constexpr char kFakeControlSymbol[] = "fake_control";
