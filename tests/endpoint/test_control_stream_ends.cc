@@ -147,52 +147,48 @@ TEST(ControlStreamEnds, APeerThatDoesNotReadIsBounded) {
   EXPECT_EQ(stream.backlog(), 0u);
 }
 
+void move(Streams& streams, size_t payload_bytes) {
+  const size_t frames = streams.at_b.frames.size();
+  streams.a.send(RawFrame{make_header(FrameType::kSend), Bytes(payload_bytes)});
+  EXPECT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() > frames; }));
+}
+
 TEST(ControlStreamEnds, AnIdleStreamHoldsNoMemory) {
   constexpr auto kSilence = std::chrono::seconds(2);
   Streams streams(unix_pair());
   for (int i = 0; i < 10; ++i) streams.step();
   const auto held = [&] { return streams.a.buffer_bytes() + streams.b.buffer_bytes(); };
   EXPECT_EQ(held(), 0u);
-  const auto move = [&](size_t payload_bytes) {
-    const size_t frames = streams.at_b.frames.size();
-    streams.a.send(RawFrame{make_header(FrameType::kSend), Bytes(payload_bytes)});
-    EXPECT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() > frames; }));
-  };
   const auto check = [&] {
     streams.a.check_alive(kSilence);
     streams.b.check_alive(kSilence);
   };
-  move(600 * 1024);
+  move(streams, 600 * 1024);
   check();
   EXPECT_GE(streams.a.buffer_bytes(), 600u * 1024) << "used a moment ago";
   EXPECT_GE(streams.b.buffer_bytes(), 600u * 1024);
-  move(100);
+  move(streams, 100);
   check();
   EXPECT_LE(streams.a.buffer_bytes(), kSmallBuffer) << "larger than what it is used for";
   EXPECT_LE(streams.b.buffer_bytes(), kSmallBuffer);
-  move(100);
+  move(streams, 100);
   const size_t small = held();
   check();
   EXPECT_EQ(held(), small) << "small ones stay while they are used";
   check();
   EXPECT_EQ(held(), 0u);
-  move(100);
+  move(streams, 100);
   EXPECT_EQ(streams.at_b.frames.back().payload.size(), 100u);
 }
 
 TEST(ControlStreamEnds, ABusyStreamGivesTheRoomOfALongFrameBack) {
   Streams streams(unix_pair());
-  const auto move = [&](size_t payload_bytes) {
-    const size_t frames = streams.at_b.frames.size();
-    streams.a.send(RawFrame{make_header(FrameType::kSend), Bytes(payload_bytes)});
-    EXPECT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() > frames; }));
-  };
-  move(kMaxPayloadBytes);
+  move(streams, kMaxPayloadBytes);
   EXPECT_EQ(streams.b.buffer_bytes(), sizeof(FrameHeader) + kMaxPayloadBytes + sizeof(FrameCheck));
   streams.b.check_alive(std::chrono::seconds(2));
-  for (int i = 0; i < 20; ++i) move(200 * 1024);
+  for (int i = 0; i < 20; ++i) move(streams, 200 * 1024);
   streams.b.check_alive(std::chrono::seconds(2));
-  move(200 * 1024);
+  move(streams, 200 * 1024);
   EXPECT_LE(streams.b.buffer_bytes(), 256u * 1024);
 }
 
