@@ -83,7 +83,13 @@ bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, Packing wanted)
 bool Lanes::beats_frames(std::span<const HeldRange> ranges) {
   // Frames have a check of their own; to compare checksums costs more than a copy of so few bytes.
   if (!sums_.empty() || declined_ || !pulls_gpu_) return false;
-  return std::any_of(near_.begin(), near_.end(), [&](const auto& lane) { return !lane->receives() && lane->beats_frames(ranges); });
+  bool beats = false, ready = true;
+  for (const auto& lane : near_) {
+    if (lane->receives()) continue;
+    beats |= lane->beats_frames(ranges);
+    ready &= lane->is_ready(ranges);  // all: of one way alone a receiver that cannot go it takes the bytes from the network
+  }
+  return beats && ready;
 }
 
 Result<Offer> Lanes::offer(const OfferName& of, std::span<const HeldRange> ranges, uint64_t bytes, bool on_host,

@@ -101,6 +101,21 @@ TEST_F(LinkEarlyShares, AnOperationHurriesWhatIsSharedEarly) {
   EXPECT_TRUE(await(FrameType::kWrite));
 }
 
+// If the receiver cannot copy by itself, what is offered comes through the ring.
+TEST_F(LinkEarlyShares, ShortWritesGoInFramesUntilTheRingIsPinned) {
+  gpu_.hold_pinning();
+  renew_apart();
+  ASSERT_TRUE(shared_early());
+  (void)write(device(0, kShort));
+  EXPECT_TRUE(await(FrameType::kWriteData));
+  gpu_.release_pinning();
+  ASSERT_TRUE(wait_until([this] {
+    (void)write(device(0, kShort));
+    step();
+    return hear(FrameType::kWrite).has_value();
+  }));
+}
+
 TEST_F(LinkEarlyShares, NothingIsSharedEarlyWithinAProcess) {
   renew(make_host(true));
   EXPECT_FALSE(link_->needs_turns());

@@ -38,6 +38,10 @@ class ChunkedOps : public HiddenMemoryOps {
                    }));
   }
   bool reaches(int /*device*/, const void* /*address*/) override { return !out_of_reach; }
+  Result<MemoryBuffer> map_host(int device, void* host, size_t bytes) override {
+    EXPECT_TRUE(wait_until([this] { return !pinning_held_; }));
+    return HiddenMemoryOps::map_host(device, host, bytes);
+  }
   std::optional<uint64_t> extent(const void* address) const override {
     return told_chunks * chunk - (reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base)) % chunk;
   }
@@ -46,6 +50,8 @@ class ChunkedOps : public HiddenMemoryOps {
   void release_unmapping() { unmapping_held_ = false; }
   void hold_sharing() { sharing_held_ = true; }
   void release_sharing() { sharing_held_ = false; }
+  void hold_pinning() { pinning_held_ = true; }
+  void release_pinning() { pinning_held_ = false; }
   void hold_mapping() { mapping_held_ = true; }
   void release_mapping() { mapping_held_ = false; }
   /// As `hold_mapping`, of one share. @param at its address; 0: of none
@@ -68,7 +74,7 @@ class ChunkedOps : public HiddenMemoryOps {
   std::atomic<int> mapped = 0;           // by an Unmapper's threads
 
  private:
-  std::atomic<bool> sharing_held_ = false, mapping_held_ = false, unmapping_held_ = false;
+  std::atomic<bool> sharing_held_ = false, pinning_held_ = false, mapping_held_ = false, unmapping_held_ = false;
   std::atomic<uint64_t> held_base_ = 0, let_base_ = 0;
 };
 
