@@ -60,11 +60,10 @@ inline bool is_done(soft::SoftComm& comm, const abi::TcpxRequest* request) {
     return !answer.is_ok() || answer->done;
   });
 }
-/// The error that `request` comes to.
+/// The error that `request` comes to; ok if it is done.
 inline Status error_of(soft::SoftComm& comm, const abi::TcpxRequest* request) {
   Result<soft::TestAnswer> answer = soft::TestAnswer{};
   EXPECT_TRUE(wait_until([&] { return !(answer = comm.test(request)).is_ok() || answer->done; })) << "a hang";
-  EXPECT_FALSE(answer.is_ok());
   return answer.status();
 }
 
