@@ -109,8 +109,8 @@ Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int ta
       TCPX_RETURN_IF_ERROR(check_send(data, bytes, region));
       by_device = goes_by_device(*region);
       // In a stream the sockets copy ahead themselves.
-      const bool is_nearly_alone = io_->bytes_to_send().load(std::memory_order_relaxed) + bytes <= kStagedBytes;
-      copy_now = !region->host_readable && (region->source == nullptr || !by_device) && bytes > 0 && is_nearly_alone;
+      const bool is_stream = io_->bytes_to_send().load(std::memory_order_relaxed) + bytes > kStagedBytes;
+      copy_now = !region->host_readable && (region->source == nullptr || !by_device) && bytes > 0 && !is_stream;
     }
   }
   StagingPool::Staged staged;
@@ -252,13 +252,13 @@ Status SoftSendComm::on_control_bytes(std::span<const std::byte> bytes) {
   return choices_.take(bytes, posted_);
 }
 
-bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
+bool SoftSendComm::claim(size_t socket, uint64_t queued, OutgoingChunk& chunk) {
   uint32_t kicked = 0;
   bool has_one = false;
   {
     MutexLock lock(mutex_);
     const uint64_t before = claimed_;
-    has_one = claim_locked(socket, ahead, chunk);
+    has_one = claim_locked(socket, queued, chunk);
     if (device_sockets_ > 0 && claimed_ != before && claimed_ != posted_ && !may_claim(socket))
       kicked = take_idle_sockets(unclaimed_);
   }
@@ -266,7 +266,8 @@ bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   return has_one;
 }
 
-bool SoftSendComm::claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk) {
+bool SoftSendComm::claim_locked(size_t socket, uint64_t queued, OutgoingChunk& chunk) {
+  const bool ahead = queued > 0;
   coming_ &= ~(1u << socket);
   if (failed() || claimed_ == posted_ || !may_claim(socket)) {
     if (!ahead) idle_ |= 1u << socket;
@@ -277,7 +278,8 @@ bool SoftSendComm::claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk)
   const BoundSource* const source = next.by_device ? next.region->source.get() : nullptr;
   const bool is_staged = StagingPool::slot_of(next.staged, next.next_offset) != nullptr;
   const bool is_copied = !next.region->host_readable && source == nullptr && !is_staged;
-  const bool left_for_others = !is_copied || unclaimed_ <= static_cast<uint32_t>(std::popcount(coming_));
+  const uint64_t share = io_->bytes_to_send().load(std::memory_order_relaxed) / chunking_.sockets;
+  const bool left_for_others = !is_copied || unclaimed_ <= static_cast<uint32_t>(std::popcount(coming_)) || queued >= share;
   if (ahead && bytes > kSmallChunkBytes && left_for_others) return false;
   chunk.header = {.sequence = claimed_,
                   .total = next.size,

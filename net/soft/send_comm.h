@@ -53,9 +53,10 @@ class SoftSendComm final : public SoftComm, private StagingPool::Client {
 
   // For the sockets' handlers, on I/O threads.
   /// Next chunk for data socket number `socket`. False: nothing to send now; a later isend kicks.
-  /// @param ahead the socket already has something to write: it gets only chunks worth taking early. These are so small that several
-  /// go out together, or need a copy first and are more than the sockets that are on their way here will take.
-  bool claim(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
+  /// @param queued bytes that the socket already has to write: then it gets only chunks worth taking early. These are so small that
+  /// several go out together, or need a copy first and are more than the sockets that are on their way here will take, while the socket
+  /// has less than its share of all that is left to send.
+  bool claim(size_t socket, uint64_t queued, OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
   /// Drops what is staged of chunks that are not claimed yet: their sockets will copy it again.
   void drop_staged() TCPX_EXCLUDES(mutex_);
   /// All bytes of one chunk of message `sequence` have been handed to the kernel.
@@ -87,7 +88,7 @@ class SoftSendComm final : public SoftComm, private StagingPool::Client {
   /// Whether the next message goes by device sockets.
   bool goes_by_device(const SoftRegion& region) TCPX_REQUIRES(mutex_);
   /// Without kicking the sockets of the next message.
-  bool claim_locked(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_REQUIRES(mutex_);
+  bool claim_locked(size_t socket, uint64_t queued, OutgoingChunk& chunk) TCPX_REQUIRES(mutex_);
   /// Starts copying the first bytes of a message on the caller's thread, in few copies, which its sockets share. What has no slot then
   /// the sockets copy.
   Result<StagingPool::Staged> stage(const std::byte* data, uint32_t bytes);

@@ -72,7 +72,7 @@ IoHandler::Next SendSocket::on_ready() {
 void SendSocket::take_pieces() {
   while (count_ < kPieces && queued_bytes_ - written_ < kAheadBytes) {
     if (!cutting_) {
-      if (!comm_.claim(index_, count_ > 0, chunk_)) return;
+      if (!comm_.claim(index_, queued_bytes_ - written_, chunk_)) return;
       if (chunk_.header_is_sent && chunk_.header.bytes == 0) {  // nothing is left of it
         comm_.chunk_sent(chunk_.header.sequence);
         continue;

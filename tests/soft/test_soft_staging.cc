@@ -57,22 +57,24 @@ TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
   }
 }
 
-// A socket copies ahead, but not what others are about to take: written one after the other, it would be late.
-TEST_F(SoftStaging, EverySocketTakesItsShareOfALoneMessage) {
+// A socket copies ahead, but not what others are about to take, nor more than its share: written one after the other, it would be late.
+TEST_F(SoftStaging, EverySocketTakesItsShareOfAFewMessages) {
   constexpr size_t kSockets = 4, kBytes = kSockets * size_t{Chunking::kLeastChunkBytes};
   io_ = *IoPool::create(kSockets);
-  std::deque<Blocker> blockers;
-  for (size_t thread = 0; thread < kSockets; ++thread) blockers.emplace_back(*io_, thread);
-  memory_.hold_copies();
-  auto sender = make(kMiB, kBytes, 1, 0, kSockets);
-  memory_.pretend_current(1);  // so that the sockets copy
-  sender->post(0, kBytes);
-  for (Blocker& blocker : blockers) blocker.release();
-  EXPECT_TRUE(some_copy_held(kSockets)) << "until then no socket is done with its first chunk, and takes another one only ahead";
-  memory_.release_copies();
-  sender->expect_arrived_and_done();
-  for (const Reader& reader : sender->readers) EXPECT_EQ(reader.chunks, 1u);
-  memory_.pretend_current(0);
+  for (const size_t messages : {1, 2}) {
+    std::deque<Blocker> blockers;
+    for (size_t thread = 0; thread < kSockets; ++thread) blockers.emplace_back(*io_, thread);
+    memory_.hold_copies();
+    auto sender = make(kMiB, kBytes, 1, 0, kSockets);
+    memory_.pretend_current(1);  // so that the sockets copy
+    for (size_t i = 0; i < messages; ++i) sender->post(0, kBytes);
+    for (Blocker& blocker : blockers) blocker.release();
+    EXPECT_TRUE(some_copy_held(messages * kSockets)) << "until then no socket is done with its first chunk";
+    memory_.release_copies();
+    sender->expect_arrived_and_done();
+    for (const Reader& reader : sender->readers) EXPECT_EQ(reader.chunks, messages);
+    memory_.pretend_current(0);
+  }
 }
 
 TEST_F(SoftStaging, ASocketOfAStreamCopiesAhead) {
