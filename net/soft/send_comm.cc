@@ -13,8 +13,9 @@ namespace {
 
 // Chunks up to this size may be taken by a socket that still has others to write, so that one system call sends several.
 constexpr uint32_t kSmallChunkBytes = 16 * 1024;
-// Most bytes to send at which the next message is copied by who sends it.
-constexpr uint64_t kStagedBytes = uint64_t{StagingPool::kStagedSlots} * StagingPool::kSlotBytes;
+// Most bytes to send at which who sends the next message begins to copy it, in whole slots: that takes the GPU less than to copy the parts
+// that sockets take.
+constexpr uint64_t kStagedBytes = 8 * 1024 * 1024;
 
 }  // namespace
 

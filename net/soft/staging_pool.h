@@ -121,7 +121,7 @@ class StagingPool {
   };
 
   /// The first bytes of a message, in slots that are full but the last.
-  static constexpr uint32_t kStagedSlots = 2;
+  static constexpr uint32_t kStagedSlots = 4;
   using Staged = std::array<std::shared_ptr<SharedSlot>, kStagedSlots>;
   /// The slot of byte number `offset`, or null.
   static const std::shared_ptr<SharedSlot>& slot_of(const Staged& staged, uint32_t offset);
