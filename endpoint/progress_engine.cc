@@ -92,7 +92,12 @@ void ProgressEngine::run() {
       alone = links_.empty();
     }
     const TimePoint now = Clock::steady().now();
-    if (advanced) {
+    // On few cores it competes with the caller's thread, so it leaves the turns to that also while there is much to move.
+    const bool may_nap = !polls && (!spins() || (!advanced && now >= busy_until));
+    if (may_nap && is_looked_for(now)) {
+      nap(changes);
+      napped = true;
+    } else if (advanced) {
       backoff.reset();
       busy_until = now + spin.after(now, now);
     } else if (polls) {
@@ -105,9 +110,6 @@ void ProgressEngine::run() {
         case Backoff::Step::kSleep:
           sleep(backoff.pause(much), changes);
       }
-    } else if ((now >= busy_until || !spins()) && is_looked_for(now)) {
-      nap(changes);
-      napped = true;
     } else if (now >= busy_until) {
       std::optional<Duration> longest;  // for ever, if there is no link to look at
       if (!alone) longest = waits || operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
@@ -136,13 +138,17 @@ void ProgressEngine::sleep(std::optional<Duration> longest, uint64_t changes) {
 
 bool ProgressEngine::is_looked_for(TimePoint now) const {
   return looks_in_a_row_.load(std::memory_order_relaxed) >= kLooks &&
-         now.time_since_epoch() - looked_at_.load(std::memory_order_relaxed) <= kLookPause;
+         (looks_.load(std::memory_order_relaxed) ||
+          now.time_since_epoch() - looked_at_.load(std::memory_order_relaxed) <= kLookPause);
 }
 
-// Rests while callers make the turns. Sockets that can be read do not end it.
+// Rests while callers make the turns. Sockets that can be read do not end it, nor what has changed, as long as callers go on.
 void ProgressEngine::nap(uint64_t changes) {
   naps_ = true;
-  rest(WakeableEpoll::Until::kWoken, kNap, changes);
+  do {
+    rest(WakeableEpoll::Until::kWoken, kNap, changes);
+    changes = changes_.load();
+  } while (!stop_ && is_looked_for(Clock::steady().now()));
   naps_ = false;
 }
 
@@ -157,6 +163,7 @@ void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> lo
 
 // @return false: the progress thread must begin it, or go on with it
 bool ProgressEngine::begin_here(ConnId conn) {
+  const Looking looking(*this);  // a long submission is no pause between looks
   if (!mutex_.try_lock()) return false;
   const CurrentGpu gpu(memory_, config_.gpu_idx);
   changes_.fetch_add(1);  // the progress thread may have made its last turn, and not sleep yet
@@ -167,16 +174,14 @@ bool ProgressEngine::begin_here(ConnId conn) {
   leave();
   const bool polls = told_ || links_.needs_polling();
   mutex_.unlock();
-  // Long submissions are no pause between looks.
-  looked_at_.store(Clock::steady().now().time_since_epoch(), std::memory_order_relaxed);
   return !polls;
 }
 
 bool ProgressEngine::look() {
   if (!config_.progress_thread || (spins() && !rests())) return false;
-  const TimePoint now = Clock::steady().now();
-  const Duration since = now.time_since_epoch() - looked_at_.exchange(now.time_since_epoch(), std::memory_order_relaxed);
+  const Duration since = Clock::steady().now().time_since_epoch() - looked_at_.load(std::memory_order_relaxed);
   looks_in_a_row_.store(since <= kLookPause ? looks_in_a_row_.load(std::memory_order_relaxed) + 1 : 0, std::memory_order_relaxed);
+  const Looking looking(*this);
   bool advanced = false;
   if (rests() && mutex_.try_lock()) {
     const CurrentGpu gpu(memory_, config_.gpu_idx);

@@ -94,6 +94,20 @@ class ProgressEngine {
   bool spins() const { return !Backoff::cores_are_few(cores_); }
 
  private:
+  /// A caller looks, or begins an operation, as long as this object lives.
+  class Looking {
+   public:
+    explicit Looking(ProgressEngine& engine) : engine_(engine) { engine_.looks_.store(true, std::memory_order_relaxed); }
+    Looking(const Looking&) = delete;
+    ~Looking() {
+      engine_.looked_at_.store(Clock::steady().now().time_since_epoch(), std::memory_order_relaxed);
+      engine_.looks_.store(false, std::memory_order_relaxed);
+    }
+
+   private:
+    ProgressEngine& engine_;
+  };
+
   void run();
   bool turn() TCPX_REQUIRES(mutex_);
   bool move_bytes(bool readable) TCPX_REQUIRES(mutex_);
@@ -122,7 +136,8 @@ class ProgressEngine {
   alignas(64) std::atomic<bool> rests_{false};  // it does, and looks after deadlines in time
   std::atomic<bool> naps_{false};               // it leaves the sockets to callers who look
   // The looks of callers. Not exact if several threads look at once.
-  alignas(64) std::atomic<Duration> looked_at_{};  // since the clock's epoch
+  alignas(64) std::atomic<Duration> looked_at_{};  // when the last one ended, since the clock's epoch
+  std::atomic<bool> looks_{false};                 // one is under way; it may have yielded its core
   std::atomic<uint32_t> looks_in_a_row_{0};
   // Cache lines of its own, because every submitter reads it while the members above change in every turn.
   alignas(64) WakeableEpoll events_;

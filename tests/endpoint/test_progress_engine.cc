@@ -143,6 +143,7 @@ class FakeIo final : public IoLoop {
   bool turn(bool readable) override {
     EXPECT_GT(attending, 0);
     uint64_t count = 0;
+    if (flows) return true;
     if (!readable || ::read(event_.get(), &count, sizeof count) < 0) return false;
     while (found_ > 0) {
       --found_;
@@ -156,6 +157,7 @@ class FakeIo final : public IoLoop {
 
   std::function<void()> told;
   std::function<void(int attending)> ended;
+  std::atomic<bool> flows = false;  ///< each turn moves something
   std::atomic<int> attending = 0, moved = 0;
   std::atomic<std::thread::id> moved_on;
 
@@ -166,7 +168,7 @@ class FakeIo final : public IoLoop {
 
 class EngineWithIo : public ::testing::Test {
  protected:
-  EngineWithIo() {
+  explicit EngineWithIo(uint32_t cores = 0) : config_{.num_cpus = cores} {
     auto io = std::make_unique<FakeIo>();
     io_ = io.get();
     EXPECT_OK(engine_.start(std::move(io)));
@@ -207,6 +209,35 @@ TEST_F(EngineWithIo, WhoeverLooksMovesThem) {
     here = io_->moved_on.load() == self;
   }
   EXPECT_TRUE(here);
+}
+
+TEST_F(EngineWithIo, ALookIsNoPauseHoweverLongItTakes) {
+  bool goes_on = false;
+  io_->told = [&, self = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() != self || !engine_.naps()) return;
+    engine_.wake();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // longer than a nap
+    goes_on = engine_.naps();
+  };
+  EXPECT_TRUE(wait_until([&] {
+    if (!naps()) return true;
+    const int moved = io_->moved;
+    io_->come();
+    while (io_->moved == moved) (void)engine_.look();
+    return goes_on;
+  }));
+  EXPECT_TRUE(goes_on);
+}
+
+class EngineOnFewCores : public EngineWithIo {
+ protected:
+  EngineOnFewCores() : EngineWithIo(2) {}
+};
+
+TEST_F(EngineOnFewCores, TheProgressThreadLeavesAStreamOfBytesToWhoLooks) {
+  io_->flows = true;
+  EXPECT_TRUE(naps());
+  io_->flows = false;
 }
 
 // The bytes that a thread moves may be those for which it waits itself.
