@@ -36,6 +36,12 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
   return process == HostCopy::kThisProcess ? guarded_copy(segments) : copy_memory(read_process, process, segments);
 }
 
+// Also where an application has given address 0, which has no other bytes for C++.
+template <class Byte>
+Byte* byte_at(Byte* first, size_t offset) {
+  return reinterpret_cast<Byte*>(reinterpret_cast<uintptr_t>(first) + offset);
+}
+
 }  // namespace
 
 HostCopy::HostCopy(Work work, std::span<const CopySegment> segments, size_t slice_bytes) : work_(std::move(work)) {
@@ -43,14 +49,14 @@ HostCopy::HostCopy(Work work, std::span<const CopySegment> segments, size_t slic
   for (const CopySegment& segment : segments) {
     const bool by_tables = work_.process != kThisProcess && segment.bytes > kSliceBytes;
     for (size_t at = 0; at < segment.bytes;) {
-      const std::byte* const there = work_.kind == Kind::kWrite ? segment.to + at : segment.from + at;
+      const std::byte* const there = byte_at<const std::byte>(work_.kind == Kind::kWrite ? segment.to : segment.from, at);
       if (left == 0 || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
         slices_.push_back(pieces_.size());
         if (work_.kind == Kind::kSum) places_.push_back(bytes_);
         left = by_tables ? kTableBytes - reinterpret_cast<uintptr_t>(there) % kTableBytes : slice_bytes;
       }
       const size_t part = std::min({segment.bytes - at, left, kSliceBytes});
-      pieces_.push_back({work_.kind == Kind::kSum ? nullptr : segment.to + at, segment.from + at, part});
+      pieces_.push_back({work_.kind == Kind::kSum ? nullptr : byte_at(segment.to, at), byte_at(segment.from, at), part});
       at += part;
       left -= part;
       bytes_ += part;
