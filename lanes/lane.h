@@ -159,7 +159,7 @@ class Lane {
   virtual void forget(MemoryId /*region*/) {}
   /// True while the peer has not yet let go of a region that was forgotten.
   virtual bool peer_holds(MemoryId /*region*/) const { return false; }
-  /// Of a failed lane: true while the peer may still be reading memory of this end where that must not be freed.
+  /// True while the peer may still be reading memory of this end that must not be freed meanwhile. Call it when the lane has failed.
   virtual bool is_read() const { return false; }
   /// True when the peer has moved something in shared memory that this end waits for. Costs no system call.
   virtual bool can_move() const { return false; }
