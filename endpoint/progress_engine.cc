@@ -142,13 +142,16 @@ bool ProgressEngine::is_looked_for(TimePoint now) const {
           now.time_since_epoch() - looked_at_.load(std::memory_order_relaxed) <= kLookPause);
 }
 
-// Rests while callers make the turns. Sockets that can be read do not end it, nor what has changed, as long as callers go on.
+// Rests while callers make the turns. Sockets that can be read do not end it, nor what has changed, as long as callers go on looking: what
+// they begin and notify makes no whole turn.
 void ProgressEngine::nap(uint64_t changes) {
   naps_ = true;
-  do {
+  for (bool looks = true; looks && !stop_; changes = changes_.load()) {
+    const uint32_t looked = looks_in_a_row_.load(std::memory_order_relaxed);
     rest(WakeableEpoll::Until::kWoken, kNap, changes);
-    changes = changes_.load();
-  } while (!stop_ && is_looked_for(Clock::steady().now()));
+    looks = is_looked_for(Clock::steady().now()) &&
+            (looks_.load(std::memory_order_relaxed) || looks_in_a_row_.load(std::memory_order_relaxed) != looked);
+  }
   naps_ = false;
 }
 
@@ -163,7 +166,6 @@ void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> lo
 
 // @return false: the progress thread must begin it, or go on with it
 bool ProgressEngine::begin_here(ConnId conn) {
-  const Looking looking(*this);  // a long submission is no pause between looks
   if (!mutex_.try_lock()) return false;
   const CurrentGpu gpu(memory_, config_.gpu_idx);
   changes_.fetch_add(1);  // the progress thread may have made its last turn, and not sleep yet
@@ -174,6 +176,8 @@ bool ProgressEngine::begin_here(ConnId conn) {
   leave();
   const bool polls = told_ || links_.needs_polling();
   mutex_.unlock();
+  // Long submissions are no pause between looks.
+  looked_at_.store(Clock::steady().now().time_since_epoch(), std::memory_order_relaxed);
   return !polls;
 }
 
@@ -181,7 +185,7 @@ bool ProgressEngine::look() {
   if (!config_.progress_thread || (spins() && !rests())) return false;
   const Duration since = Clock::steady().now().time_since_epoch() - looked_at_.load(std::memory_order_relaxed);
   looks_in_a_row_.store(since <= kLookPause ? looks_in_a_row_.load(std::memory_order_relaxed) + 1 : 0, std::memory_order_relaxed);
-  const Looking looking(*this);
+  looks_.store(true, std::memory_order_relaxed);
   bool advanced = false;
   if (rests() && mutex_.try_lock()) {
     const CurrentGpu gpu(memory_, config_.gpu_idx);
@@ -195,6 +199,8 @@ bool ProgressEngine::look() {
     if (polls) events_.wake();
   }
   if (!advanced && !spins()) std::this_thread::yield();
+  looked_at_.store(Clock::steady().now().time_since_epoch(), std::memory_order_relaxed);
+  looks_.store(false, std::memory_order_relaxed);
   return advanced;
 }
 

@@ -94,20 +94,6 @@ class ProgressEngine {
   bool spins() const { return !Backoff::cores_are_few(cores_); }
 
  private:
-  /// A caller looks, or begins an operation, as long as this object lives.
-  class Looking {
-   public:
-    explicit Looking(ProgressEngine& engine) : engine_(engine) { engine_.looks_.store(true, std::memory_order_relaxed); }
-    Looking(const Looking&) = delete;
-    ~Looking() {
-      engine_.looked_at_.store(Clock::steady().now().time_since_epoch(), std::memory_order_relaxed);
-      engine_.looks_.store(false, std::memory_order_relaxed);
-    }
-
-   private:
-    ProgressEngine& engine_;
-  };
-
   void run();
   bool turn() TCPX_REQUIRES(mutex_);
   bool move_bytes(bool readable) TCPX_REQUIRES(mutex_);

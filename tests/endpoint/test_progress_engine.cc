@@ -142,6 +142,7 @@ class FakeIo final : public IoLoop {
   void attend() override { ++attending; }
   bool turn(bool readable) override {
     EXPECT_GT(attending, 0);
+    if (begun) begun();
     uint64_t count = 0;
     if (flows) return true;
     if (!readable || ::read(event_.get(), &count, sizeof count) < 0) return false;
@@ -155,7 +156,7 @@ class FakeIo final : public IoLoop {
   }
   void leave() override { --attending; }
 
-  std::function<void()> told;
+  std::function<void()> begun, told;
   std::function<void(int attending)> ended;
   std::atomic<bool> flows = false;  ///< each turn moves something
   std::atomic<int> attending = 0, moved = 0;
@@ -227,6 +228,23 @@ TEST_F(EngineWithIo, ALookIsNoPauseHoweverLongItTakes) {
     return goes_on;
   }));
   EXPECT_TRUE(goes_on);
+}
+
+// It makes turns only for the connections that it names.
+TEST_F(EngineWithIo, WhoOnlyNotifiesDoesNotLook) {
+  const auto face = std::make_shared<LinkFace>();
+  bool notifies = false, wakes = false;
+  io_->begun = [&, self = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() == self && notifies && engine_.naps()) wakes = wait_until([&] { return !engine_.naps(); });
+  };
+  EXPECT_TRUE(wait_until([&] {
+    if (!naps()) return true;
+    notifies = true;
+    engine_.notify(std::make_unique<Notification>(ConnId{1}, 1, NotifyMsg{}, face));
+    notifies = false;
+    return wakes;
+  }));
+  EXPECT_TRUE(wakes);
 }
 
 class EngineOnFewCores : public EngineWithIo {
