@@ -234,9 +234,13 @@ TEST_F(EngineWithIo, ALookIsNoPauseHoweverLongItTakes) {
 TEST_F(EngineWithIo, WhoOnlyNotifiesDoesNotLook) {
   const auto face = std::make_shared<LinkFace>();
   bool notifies = false, wakes = false;
-  io_->begun = [&, self = std::this_thread::get_id()] {
+  const auto begun = [&, self = std::this_thread::get_id()] {
     if (std::this_thread::get_id() == self && notifies && engine_.naps()) wakes = wait_until([&] { return !engine_.naps(); });
   };
+  {
+    const ProgressEngine::Lock lock(engine_);  // the progress thread may be making its first turn
+    io_->begun = begun;
+  }
   EXPECT_TRUE(wait_until([&] {
     if (!naps()) return true;
     notifies = true;
