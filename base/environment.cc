@@ -88,8 +88,8 @@ constexpr VariableInfo kTable[] = {
      "at least this much silence, even when the endpoint was given another time."},
     {Variable::kInlineBytes, "UCCL_TCPX_INLINE_BYTES", VariableKind::kInteger, "bytes", 0, 65536, 65536, "65536", "",
      "Endpoint: messages of at most this size travel inline on the control connection, in one round trip and without the chunks of "
-     "the pipeline. 0 sends everything but empty messages through the pipeline. Each end decides for what it sends; [one "
-     "host](endpoint.md#how-bytes-travel) has a smaller bound."},
+     "the pipeline. 0 sends everything but empty messages through the pipeline. Each end decides for what it sends; [some "
+     "connections](endpoint.md#how-bytes-travel) have a smaller bound."},
     {Variable::kMaxPeerBytes, "UCCL_TCPX_MAX_PEER_BYTES", VariableKind::kInteger, "bytes", 0, int64_t{1} << 50, 0, "0", "",
      "Endpoint: most memory that all its peers together may make it hold, at least 33554432. 0: an eighth of the machine's memory, or "
      "of what the control group (the container) may use. When it is used up, peers wait, and new connections are refused."},
