@@ -20,15 +20,6 @@ Status bad_sources(std::string detail) {
   return Status(Code::kProtocol, "read sources", std::move(detail));
 }
 
-// CUDA opens no handle in the process that it is of: there the address itself is good, if this GPU may use it.
-// @param here the share is of this process
-Result<MemoryBuffer> map_for(int gpu, const MemoryShare& share, int file, bool here, MemoryOps& memory) {
-  if (!here || share.kind != ShareKind::kIpc) return memory.map_shared(gpu, share, file);
-  const auto at = reinterpret_cast<void*>(static_cast<uintptr_t>(share.base));
-  if (memory.reaches(gpu, at)) return MemoryBuffer(nullptr, at, share.bytes, nullptr);
-  return Status(Code::kUnsupported, "use GPU memory of this process", concat("GPU ", gpu, " does not reach that GPU"));
-}
-
 // The counts of LeaseWords that say which leases are being used.
 std::vector<std::atomic<uint32_t>*> counts_of(LeaseWords& words, std::span<const std::pair<uint32_t, uint64_t>> leases) {
   std::vector<std::atomic<uint32_t>*> counts;
@@ -84,14 +75,11 @@ bool PullLane::reaches(const WireSource& source, bool on_gpu, const Mapping*& kn
   if (source.share == kHostMemory) return !on_gpu && peer_.reads_memory && !denied_;
   if (!on_gpu) return false;
   if (known == nullptr || known->share != source.share) {
-    const auto mapping = mappings_.find(source.share);
-    if (mapping == mappings_.end()) return false;
-    if (const PendingBuffer& mapped = *mapping->second->mapped; mapped.is_done() && !mapped.has_buffer()) return false;
-    known = mapping->second.get();
+    const Mapping* const mapping = mappings_.find(source.share).get();
+    if (mapping == nullptr || mapping->is_refused()) return false;
+    known = mapping;
   }
-  const MemoryShare& share = known->memory;
-  return source.address >= share.base && source.address - share.base <= share.bytes &&
-         source.bytes <= share.bytes - (source.address - share.base);
+  return known->contains(source);
 }
 
 void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) {
@@ -198,7 +186,7 @@ void PullLane::begin(std::unique_ptr<Job>&& job, Pull&& pull) {
   for (const WireSource& source : pull.sources) {
     const uint64_t share = source.share;
     if (share == kHostMemory || (!pull.mappings.empty() && pull.mappings.back()->share == share)) continue;
-    pull.mappings.push_back(mappings_.at(share));
+    pull.mappings.push_back(mappings_.find(share));
   }
   hurry(pull);
   if (pull.on_gpu && peer_.same_process && !pull.writes)
@@ -234,8 +222,8 @@ void PullLane::find_segments(Pull& pull, size_t most) {
     if (source.share != kHostMemory) {
       while (pull.mappings[place.mapping]->share != source.share) ++place.mapping;
       const Mapping& mapping = *pull.mappings[place.mapping];
-      if (!mapping.mapped->is_done() || !mapping.mapped->has_buffer()) {
-        pull.awaited = mapping.mapped.get();
+      if (!mapping.is_mapped()) {
+        pull.awaited = &mapping;
         break;
       }
       begin = mapping.mapped->buffer->device() + (source.address - mapping.memory.base);
@@ -266,7 +254,7 @@ bool PullLane::progress(TimePoint /*now*/) {
     if (pull.job != nullptr) advanced |= step(pull, running);  // null: the job ended in a turn that then ran out of memory
   }
   std::erase_if(pulls_, [](const Pull& pull) { return pull.job == nullptr; });
-  if (status_.is_ok()) advanced |= tell_unshared();
+  if (status_.is_ok()) advanced |= mappings_.tell_unshared();
   return advanced;
 }
 
@@ -430,15 +418,20 @@ void PullLane::abandon() {
 }
 
 Status PullLane::on(const LaneFrame& frame) {
-  if (frame.what == static_cast<uint64_t>(PullTalk::kUnshare)) return unmap(frame.number);
-  if (frame.what == static_cast<uint64_t>(PullTalk::kSum) || frame.what == static_cast<uint64_t>(PullTalk::kSumOfRead))
-    return on_sum(frame);
-  if (frame.what == static_cast<uint64_t>(PullTalk::kLease)) return on_lease(frame);
-  MemoryShare memory;
-  if (frame.what != static_cast<uint64_t>(PullTalk::kShare) || frame.words.size() != sizeof memory)
-    return unexpected(frame.kType, frame.number, concat("message ", frame.what, " of ", frame.words.size(), " bytes"));
-  std::memcpy(&memory, frame.words.data(), sizeof memory);
-  return map(frame.number, memory);
+  switch (static_cast<PullTalk>(frame.what)) {
+    case PullTalk::kShare:
+      return mappings_.on_share(frame);
+    case PullTalk::kUnshare:
+      return mappings_.on_unshare(frame.number);
+    case PullTalk::kSum:
+    case PullTalk::kSumOfRead:
+      return on_sum(frame);
+    case PullTalk::kLease:
+      return on_lease(frame);
+    case PullTalk::kUnshared:
+      break;
+  }
+  return unexpected(frame.kType, frame.number, concat("message ", frame.what, " of ", frame.words.size(), " bytes"));
 }
 
 // Takes the sum of a pull that is under way or waits for it. Any other pull will have its sum later.
@@ -477,80 +470,8 @@ Status PullLane::on_lease(const LaneFrame& frame) {
   return Status::ok();
 }
 
-Status PullLane::map(uint64_t share, const MemoryShare& memory) {
-  // The sender counts a share until it is told that it is unmapped.
-  const size_t count = mappings_.size() + unshared_.size();
-  if (share == kHostMemory || count >= kMaxShares || mappings_.contains(share))
-    return Status(Code::kProtocol, "map shared memory", concat("share ", share, " of ", count));
-  auto file = std::make_shared<ForeignFd>();
-  if (memory.kind == ShareKind::kFile) {
-    // Empty: too many descriptors are open here; map_shared fails then.
-    TCPX_ASSIGN_OR_RETURN(*file, peer_.take_passed());
-  }
-  auto mapping = std::make_shared<Mapping>(parts_.unmapper, share, memory);
-  mapping->mapped = parts_.unmapper.make([memory, file, &ops = parts_.memory, gpu = parts_.gpu, here = peer_.same_process] {
-    auto buffer = map_for(gpu, memory, file->get(), here, ops);
-    file->reset();
-    if (!buffer.is_ok())
-      log(LogLevel::kInfo, buffer.status().to_string(), ": GPU memory of a peer on the same host is not read directly");
-    return buffer;
-  });
-  mappings_.emplace(share, std::move(mapping));
-  return Status::ok();
-}
-
-Status PullLane::unmap(uint64_t share) {
-  const auto mapping = mappings_.find(share);
-  if (mapping == mappings_.end()) return Status(Code::kProtocol, "unmap shared memory", concat("no share ", share));
-  unshared_.push_back({share, mapping->second->gone});
-  mappings_.erase(mapping);
-  return Status::ok();
-}
-
-PullLane::Mapping::~Mapping() {
-  try {
-    if (mapped != nullptr && !mapped->is_done() && !unmapper.cancel(*mapped)) {
-      unmapper.let_go({}, [unwanted = mapped, told = gone] {
-        unwanted->done.wait(false, std::memory_order_acquire);
-        unwanted->buffer = MemoryBuffer();
-        told->store(true);
-      });
-      return;
-    }
-    if (mapped != nullptr && mapped->is_done() && mapped->has_buffer()) {
-      std::vector<MemoryBuffer> buffers;
-      buffers.push_back(std::move(*mapped->buffer));
-      unmapper.let_go(std::move(buffers), [told = gone] { told->store(true); });
-      return;
-    }
-  } catch (const std::bad_alloc&) {  // the buffer has then been unmapped on this thread
-  }
-  gone->store(true);
-}
-
-bool PullLane::has_work() const {
-  if (!idle()) return true;
-  return !unshared_.empty() && std::any_of(unshared_.begin(), unshared_.end(), [](const Unshared& one) { return one.gone->load(); });
-}
-
-// Tells the peer which of the shares that it wants unmapped are unmapped now.
-bool PullLane::tell_unshared() {
-  bool advanced = false;
-  for (auto one = unshared_.begin(); one != unshared_.end();) {
-    if (!one->gone->load()) {
-      ++one;
-      continue;
-    }
-    stream_.send(talk(PullTalk::kUnshared, one->share));
-    one = unshared_.erase(one);
-    advanced = true;
-  }
-  return advanced;
-}
-
 MemoryBuffer PullLane::close() {
-  mappings_.clear();
-  unshared_.clear();
+  mappings_.close();
   leases_.clear();
   leased_.clear();
   pages_ = nullptr;
@@ -563,7 +484,7 @@ bool PullLane::serves(MemoryId region) const {
 }
 
 std::string PullLane::flight_record() const {
-  return concat("copies from the peer's memory, or by lease into it: ", pulls_.size(), "; shares mapped: ", mappings_.size(),
+  return concat("copies from the peer's memory, or by lease into it: ", pulls_.size(), "; shares mapped: ", mappings_.count(),
                 "; leases: ", leased_.size());
 }
 

@@ -29,6 +29,7 @@
 #include "base/memory_ops.h"
 #include "lanes/host_area.h"
 #include "lanes/lane.h"
+#include "lanes/pull/mappings.h"
 #include "lanes/pull/sources.h"
 #include "wire/control_stream.h"
 #include "wire/messages.h"
@@ -49,7 +50,8 @@ class PullLane final : public Lane {
         parts_(making.parts),
         stream_(making.stream),
         elsewhere_(making.elsewhere),
-        sum_key_(making.sum_key) {}
+        sum_key_(making.sum_key),
+        mappings_(making.host, making.parts, making.stream) {}
 
   Status check(std::span<const std::byte> words, uint64_t bytes) const override;
   /// True if this end can copy these sources to these ranges by itself.
@@ -64,31 +66,14 @@ class PullLane final : public Lane {
   const Status& status() const override { return status_; }
 
   /// Also when the peer is to be told that a share is unmapped now.
-  bool has_work() const override;
+  bool has_work() const override { return !idle() || mappings_.any_gone(); }
   MemoryBuffer close() override;
   bool idle() const override { return pulls_.empty() && ended_.empty(); }
-  bool is_told() const override { return pulls_.empty() && unshared_.empty() && !has_ended(); }
+  bool is_told() const override { return pulls_.empty() && mappings_.all_told() && !has_ended(); }
   bool serves(MemoryId region) const override;
   std::string flight_record() const override;
 
  private:
-  /// A share of the peer. Unmapped after its last user, on the Unmapper's threads.
-  struct Mapping {
-    Mapping(Unmapper& unmapper_of_it, uint64_t number, const MemoryShare& of)
-        : unmapper(unmapper_of_it), share(number), memory(of) {}
-    Mapping(const Mapping&) = delete;
-    ~Mapping();
-    Unmapper& unmapper;
-    const uint64_t share;
-    const MemoryShare memory;
-    std::shared_ptr<PendingBuffer> mapped;
-    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);  // true once it is unmapped
-  };
-  /// A share that the peer wants unmapped.
-  struct Unshared {
-    uint64_t share = 0;
-    std::shared_ptr<std::atomic<bool>> gone;
-  };
   /// Position up to which the segments of a job have been found.
   struct Place {
     size_t range = 0, source = 0, mapping = 0;
@@ -130,8 +115,7 @@ class PullLane final : public Lane {
     Place place;                        // of the next segment
     std::vector<CopySegment> segments;  // found last; on_gpu: and not given to the copier yet
     std::optional<CopyTicket> ticket;   // on_gpu: of the last ones given to it; empty once they are in place
-    const PendingBuffer* awaited =
-        nullptr;                        // of `mappings`: the next segment lies in it, and it was not mapped when last looked at
+    const Mapping* awaited = nullptr;   // of `mappings`: the next segment lies in it, and it was not mapped when last looked at
     uint32_t submits = 0;               // on_gpu: until now
     // With checksums: the parts of the sum that the submits compute, and bytes of the job in them.
     std::vector<std::unique_ptr<uint64_t>> sums;
@@ -140,7 +124,7 @@ class PullLane final : public Lane {
     /// True while a copy for it may be under way.
     bool is_copied() const { return ticket || copy != nullptr; }
     /// True when the next share cannot be mapped, and nothing touches the job's memory.
-    bool cannot_go_on() const { return !ticket && awaited != nullptr && awaited->is_done() && !awaited->has_buffer(); }
+    bool cannot_go_on() const { return !ticket && awaited != nullptr && awaited->is_refused(); }
     bool all_submitted() const { return cut_off || (segments.empty() && place.range == job->ranges.size()); }
     bool is_leased() const { return !leases.empty(); }
   };
@@ -158,9 +142,6 @@ class PullLane final : public Lane {
   Status check_peer() const;
   void look_for_pages();
   void leave(Pull& pull);
-  Status map(uint64_t share, const MemoryShare& memory);
-  Status unmap(uint64_t share);
-  bool tell_unshared();
   void end(Pull& pull, const Status& status);
   Status on_lease(const LaneFrame& frame);
   bool find_leased(std::span<const WireRange> slots, bool writes, Pull& pull);
@@ -177,8 +158,7 @@ class PullLane final : public Lane {
   const std::shared_ptr<const ByteSumKey> sum_key_;
   bool denied_ = false;                                              // this process may not read the peer's memory any more
   std::shared_ptr<const Pagemap> pages_;                             // the peer's; null: unknown
-  std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share
-  std::vector<Unshared> unshared_;
+  Mappings mappings_;
   std::vector<Lease> leases_;  // by place; without parts: none
   std::unordered_map<SlotId, uint32_t, SlotHash> leased_;
   size_t leased_parts_ = 0;  // of all leases
