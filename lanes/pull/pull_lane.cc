@@ -16,33 +16,6 @@ namespace {
 constexpr size_t kSegmentsAtOnce = 1024;
 static_assert(kSegmentsAtOnce <= kMaxCopySegments);
 
-Status bad_sources(std::string detail) {
-  return Status(Code::kProtocol, "read sources", std::move(detail));
-}
-
-// The counts of LeaseWords that say which leases are being used.
-std::vector<std::atomic<uint32_t>*> counts_of(LeaseWords& words, std::span<const std::pair<uint32_t, uint64_t>> leases) {
-  std::vector<std::atomic<uint32_t>*> counts;
-  counts.reserve(leases.size());
-  for (const auto& [place, word] : leases) counts.push_back(&words.writing[place]);
-  return counts;
-}
-
-// @return the bytes of all sources
-Result<uint64_t> sum_of(std::span<const std::byte> words) {
-  if (words.size() % sizeof(WireSource) != 0) return bad_sources(concat(words.size(), " bytes of sources"));
-  const WireArray<WireSource> sources(words);
-  uint64_t sum = 0;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const WireSource source = sources[i];
-    uint64_t end = 0;
-    if (source.bytes == 0 || __builtin_add_overflow(source.address, source.bytes, &end) ||
-        __builtin_add_overflow(sum, source.bytes, &sum))
-      return bad_sources(concat("source ", i, " of ", source.bytes, " bytes at ", Hex{source.address}));
-  }
-  return sum;
-}
-
 }  // namespace
 
 std::unique_ptr<Lane> make_pull_lane(const LaneMaking& making, bool receives) {
@@ -51,9 +24,11 @@ std::unique_ptr<Lane> make_pull_lane(const LaneMaking& making, bool receives) {
 }
 
 Status PullLane::check(std::span<const std::byte> words, uint64_t bytes) const {
-  TCPX_ASSIGN_OR_RETURN(const uint64_t sum, sum_of(words));
-  return sum == bytes ? Status::ok() : bad_sources(concat("sources of ", sum, " bytes for ", bytes));
+  TCPX_ASSIGN_OR_RETURN(const uint64_t sum, bytes_of_sources(words));
+  if (sum == bytes) return Status::ok();
+  return Status(Code::kProtocol, "read sources", concat("sources of ", sum, " bytes for ", bytes));
 }
+
 bool PullLane::take(std::span<const HeldRange> to, std::span<const std::byte> words) {
   return reaches(to, WireArray<WireSource>(words));
 }
@@ -85,19 +60,21 @@ bool PullLane::reaches(const WireSource& source, bool on_gpu, const Mapping*& kn
 void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) {
   Pull pull;
   pull.go = go;
-  pull.sources = WireArray<WireSource>(words).to_vector();
+  pull.found.sources = WireArray<WireSource>(words).to_vector();
   job->sum.offer = {go.operation, go.of_read};
   begin(std::move(job), std::move(pull));
 }
 
 bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange> slots, bool writes) {
+  auto found = leases_.find(slots, writes);
+  if (!found || !reaches(job->ranges, found->sources)) return false;
   Pull pull;
-  if (leased_.empty() || !find_leased(slots, writes, pull) || !reaches(job->ranges, pull.sources)) return false;
+  pull.found = std::move(*found);
   const bool on_host = is_of_host(job->ranges.front().region(), parts_.memory);
   pull.writes = writes;
   if (writes) {
-    pull.touching.emplace(counts_of(peer_.peer_leases(), pull.leases));
-    if (!lasts(pull)) return false;
+    pull.touching.emplace(leases_.touch(pull.found.leases));
+    if (!leases_.last(pull.found.leases)) return false;
   }
   if (writes && on_host) return write_on_host(job, pull);
   job->lease = Job::Lease::kLasts;
@@ -135,55 +112,9 @@ bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
   return true;
 }
 
-// Finds the sources of ranges of slots that are leased. @return false: not of all
-bool PullLane::find_leased(std::span<const WireRange> slots, bool writes, Pull& pull) {
-  pull.sources.reserve(slots.size());
-  const Lease* lease = nullptr;
-  for (const WireRange& range : slots) {
-    if (range.bytes == 0) continue;
-    if (lease == nullptr || range.slot != lease->of.slot) {
-      const auto found = leased_.find(range.slot);
-      if (found == leased_.end()) return false;
-      lease = &leases_[found->second];
-      if (peer_.peer_leases().words[found->second].load() != lease->of.word) {
-        drop_lease(found->second);
-        return false;
-      }
-      if (lease->of.access == static_cast<uint64_t>(writes ? SlotAccess::kRead : SlotAccess::kWrite)) return false;
-      pull.leases.emplace_back(found->second, lease->of.word);
-    }
-    const uint64_t size = lease->parts.back().first;
-    if (range.offset > size || range.bytes > size - range.offset) return false;
-    auto part = std::upper_bound(lease->parts.begin(), lease->parts.end(), range.offset,
-                                 [](uint64_t offset, const auto& one) { return offset < one.first; });
-    for (uint64_t at = range.offset; at < range.offset + range.bytes; ++part) {
-      const auto& [end, source] = *part;
-      const uint64_t bytes = std::min(end, range.offset + range.bytes) - at;
-      pull.sources.push_back({source.share, source.address + (source.bytes - (end - at)), bytes});
-      at += bytes;
-    }
-  }
-  return true;
-}
-
-// True as long as the peer lets this end use those slots: after it has read, and before it writes.
-bool PullLane::lasts(const Pull& pull) const {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return std::all_of(pull.leases.begin(), pull.leases.end(),
-                     [&](const auto& lease) { return peer_.peer_leases().words[lease.first].load() == lease.second; });
-}
-
-void PullLane::drop_lease(uint32_t place) {
-  Lease& lease = leases_[place];
-  if (lease.parts.empty()) return;
-  leased_parts_ -= lease.parts.size();
-  leased_.erase(lease.of.slot);
-  lease = {};
-}
-
 void PullLane::begin(std::unique_ptr<Job>&& job, Pull&& pull) {
   pull.on_gpu = !is_of_host(job->ranges.front().region(), parts_.memory);
-  for (const WireSource& source : pull.sources) {
+  for (const WireSource& source : pull.found.sources) {
     const uint64_t share = source.share;
     if (share == kHostMemory || (!pull.mappings.empty() && pull.mappings.back()->share == share)) continue;
     pull.mappings.push_back(mappings_.find(share));
@@ -209,7 +140,7 @@ void PullLane::hurry(const Pull& pull) {
 // Finds the next segments, `most` at most, up to the first share that is not mapped. One ends wherever a range here or a source there
 // ends.
 void PullLane::find_segments(Pull& pull, size_t most) {
-  const std::vector<WireSource>& from = pull.sources;
+  const std::vector<WireSource>& from = pull.found.sources;
   const std::span<const HeldRange> ranges = pull.job->ranges;
   Place place = pull.place;
   pull.segments.clear();
@@ -294,7 +225,7 @@ Status PullLane::submit(Pull& pull) {
   while (!pull.all_submitted() && status_.is_ok()) {
     if (pull.segments.empty()) find_segments(pull, kSegmentsAtOnce);
     if (pull.segments.empty()) return Status::ok();  // the next share is not mapped yet
-    if (pull.writes && !lasts(pull)) {
+    if (pull.writes && !leases_.last(pull.found.leases)) {
       pull.cut_off = true;
       return Status::ok();
     }
@@ -389,14 +320,12 @@ void PullLane::end(Pull& pull, const Status& status) {
 // If the bytes do not count, the peer is asked, and says what is wrong.
 void PullLane::end_leased(Pull& pull, bool copied) {
   Job& job = *pull.job;
-  const bool counts = copied && (pull.writes ? !pull.cut_off : lasts(pull));
+  const bool counts = copied && (pull.writes ? !pull.cut_off : leases_.last(pull.found.leases));
   if (status_.is_ok() && counts) {
     LeaseWords& words = peer_.peer_leases();
     (pull.writes ? words.bytes_written : words.bytes_read).fetch_add(job.bytes, std::memory_order_relaxed);
   } else if (status_.is_ok()) {
-    for (const auto& [place, word] : pull.leases) {
-      if (leases_[place].of.word == word) drop_lease(place);
-    }
+    leases_.drop(pull.found.leases);
     job.lease = Job::Lease::kEnded;
   }
   pull.touching.reset();
@@ -427,7 +356,7 @@ Status PullLane::on(const LaneFrame& frame) {
     case PullTalk::kSumOfRead:
       return on_sum(frame);
     case PullTalk::kLease:
-      return on_lease(frame);
+      return leases_.on_lease(frame);
     case PullTalk::kUnshared:
       break;
   }
@@ -449,31 +378,9 @@ Status PullLane::on_sum(const LaneFrame& frame) {
   return Status::ok();
 }
 
-Status PullLane::on_lease(const LaneFrame& frame) {
-  Lease lease;
-  if (frame.number >= LeaseWords::kMost || frame.words.size() <= sizeof lease.of)
-    return unexpected(frame.kType, frame.number, concat("a lease of ", frame.words.size(), " bytes"));
-  std::memcpy(&lease.of, frame.words.data(), sizeof lease.of);
-  const auto words = frame.words.subspan(sizeof lease.of);
-  TCPX_RETURN_IF_ERROR(sum_of(words).status());
-  const auto place = static_cast<uint32_t>(frame.number);
-  if (place >= leases_.size()) leases_.resize(place + 1);
-  drop_lease(place);
-  if (const auto other = leased_.find(lease.of.slot); other != leased_.end()) drop_lease(other->second);
-  const WireArray<WireSource> sources(words);
-  if (leased_parts_ + sources.size() > kMaxLeasedParts) return Status::ok();
-  uint64_t end = 0;
-  for (size_t i = 0; i < sources.size(); ++i) lease.parts.emplace_back(end += sources[i].bytes, sources[i]);
-  leased_.emplace(lease.of.slot, place);
-  leased_parts_ += lease.parts.size();
-  leases_[place] = std::move(lease);
-  return Status::ok();
-}
-
 MemoryBuffer PullLane::close() {
   mappings_.close();
   leases_.clear();
-  leased_.clear();
   pages_ = nullptr;
   return {};
 }
@@ -485,7 +392,7 @@ bool PullLane::serves(MemoryId region) const {
 
 std::string PullLane::flight_record() const {
   return concat("copies from the peer's memory, or by lease into it: ", pulls_.size(), "; shares mapped: ", mappings_.count(),
-                "; leases: ", leased_.size());
+                "; leases: ", leases_.count());
 }
 
 }  // namespace tcpx

@@ -13,7 +13,6 @@
 // The peer says so in a word of the shared area (lanes/host_area.h); a dead peer shows in its pidfd.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -21,8 +20,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "base/host_copier.h"
@@ -30,6 +27,7 @@
 #include "lanes/host_area.h"
 #include "lanes/lane.h"
 #include "lanes/pull/mappings.h"
+#include "lanes/pull/peer_leases.h"
 #include "lanes/pull/sources.h"
 #include "wire/control_stream.h"
 #include "wire/messages.h"
@@ -41,8 +39,6 @@ class PullLane final : public Lane {
  public:
   /// Copies that run at once.
   static constexpr size_t kMaxRunning = 16;
-  /// Most parts of all leases; a lease that would exceed this is not used.
-  static constexpr size_t kMaxLeasedParts = 16384;
 
   explicit PullLane(const LaneMaking& making)
       : Lane(Way::kPull, true),
@@ -51,7 +47,8 @@ class PullLane final : public Lane {
         stream_(making.stream),
         elsewhere_(making.elsewhere),
         sum_key_(making.sum_key),
-        mappings_(making.host, making.parts, making.stream) {}
+        mappings_(making.host, making.parts, making.stream),
+        leases_(making.host) {}
 
   Status check(std::span<const std::byte> words, uint64_t bytes) const override;
   /// True if this end can copy these sources to these ranges by itself.
@@ -79,34 +76,10 @@ class PullLane final : public Lane {
     size_t range = 0, source = 0, mapping = 0;
     uint64_t in_range = 0, in_source = 0;
   };
-  /// A slot that this end may use without asking.
-  struct Lease {
-    WireLease of{};
-    std::vector<std::pair<uint64_t, WireSource>> parts;  // in order, each with the offset where it ends in the slot
-  };
-  /// Tells the peer that this end may be touching its memory, as long as this object lives.
-  class Touching {
-   public:
-    explicit Touching(std::vector<std::atomic<uint32_t>*> counts) : counts_(std::move(counts)) {
-      for (std::atomic<uint32_t>* const count : counts_) count->fetch_add(1);
-    }
-    Touching(Touching&& other) noexcept : counts_(std::exchange(other.counts_, {})) {}
-    Touching& operator=(Touching&& other) noexcept {
-      std::swap(counts_, other.counts_);
-      return *this;
-    }
-    ~Touching() {
-      for (std::atomic<uint32_t>* const count : counts_) count->fetch_sub(1);
-    }
-
-   private:
-    std::vector<std::atomic<uint32_t>*> counts_;  // of LeaseWords
-  };
   struct Pull {
     std::unique_ptr<Job> job;
-    GoFrame go;                                         // not of one without asking
-    std::vector<std::pair<uint32_t, uint64_t>> leases;  // without asking: places and words of its leases
-    std::vector<WireSource> sources;                    // of the job
+    GoFrame go;                                      // not of one without asking
+    PeerLeases::Found found;                         // its sources; without asking: and their leases
     std::vector<std::shared_ptr<Mapping>> mappings;  // one for each row of sources in the same share
     bool writes = false;                             // by lease, into the sources
     std::optional<Touching> touching;                // until it is over
@@ -120,13 +93,13 @@ class PullLane final : public Lane {
     // With checksums: the parts of the sum that the submits compute, and bytes of the job in them.
     std::vector<std::unique_ptr<uint64_t>> sums;
     uint64_t summed_bytes = 0;
-    std::shared_ptr<HostCopy> copy;     // not on_gpu
+    std::shared_ptr<HostCopy> copy;  // not on_gpu
     /// True while a copy for it may be under way.
     bool is_copied() const { return ticket || copy != nullptr; }
     /// True when the next share cannot be mapped, and nothing touches the job's memory.
     bool cannot_go_on() const { return !ticket && awaited != nullptr && awaited->is_refused(); }
     bool all_submitted() const { return cut_off || (segments.empty() && place.range == job->ranges.size()); }
-    bool is_leased() const { return !leases.empty(); }
+    bool is_leased() const { return !found.leases.empty(); }
   };
 
   bool reaches(std::span<const HeldRange> to, const WireArray<WireSource>& from);
@@ -143,11 +116,7 @@ class PullLane final : public Lane {
   void look_for_pages();
   void leave(Pull& pull);
   void end(Pull& pull, const Status& status);
-  Status on_lease(const LaneFrame& frame);
-  bool find_leased(std::span<const WireRange> slots, bool writes, Pull& pull);
-  bool lasts(const Pull& pull) const;
   bool write_on_host(std::unique_ptr<Job>& job, Pull& pull);
-  void drop_lease(uint32_t place);
   void begin(std::unique_ptr<Job>&& job, Pull&& pull);
   void end_leased(Pull& pull, bool copied);
 
@@ -156,12 +125,10 @@ class PullLane final : public Lane {
   ControlStream& stream_;
   const std::function<Status(std::unique_ptr<Job>&&, GoFrame)> elsewhere_;
   const std::shared_ptr<const ByteSumKey> sum_key_;
-  bool denied_ = false;                                              // this process may not read the peer's memory any more
-  std::shared_ptr<const Pagemap> pages_;                             // the peer's; null: unknown
+  bool denied_ = false;                   // this process may not read the peer's memory any more
+  std::shared_ptr<const Pagemap> pages_;  // the peer's; null: unknown
   Mappings mappings_;
-  std::vector<Lease> leases_;  // by place; without parts: none
-  std::unordered_map<SlotId, uint32_t, SlotHash> leased_;
-  size_t leased_parts_ = 0;  // of all leases
+  PeerLeases leases_;
   std::deque<Pull> pulls_;
   Status status_;
 };

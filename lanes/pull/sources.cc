@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/read_process.h"
+#include "base/text.h"
 
 namespace tcpx {
 namespace {
@@ -16,7 +17,25 @@ uintptr_t end_of(const Region& region) {
   return reinterpret_cast<uintptr_t>(region.data) + region.bytes;
 }
 
+Status bad_sources(std::string detail) {
+  return Status(Code::kProtocol, "read sources", std::move(detail));
+}
+
 }  // namespace
+
+Result<uint64_t> bytes_of_sources(std::span<const std::byte> words) {
+  if (words.size() % sizeof(WireSource) != 0) return bad_sources(concat(words.size(), " bytes of sources"));
+  const WireArray<WireSource> sources(words);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const WireSource source = sources[i];
+    uint64_t end = 0;
+    if (source.bytes == 0 || __builtin_add_overflow(source.address, source.bytes, &end) ||
+        __builtin_add_overflow(sum, source.bytes, &sum))
+      return bad_sources(concat("source ", i, " of ", source.bytes, " bytes at ", Hex{source.address}));
+  }
+  return sum;
+}
 
 bool Sources::are_ready(std::span<const HeldRange> ranges, bool early) {
   bool ready = true;

@@ -29,6 +29,8 @@ struct WireSource {
 };
 static_assert(sizeof(WireSource) == 24 && std::is_trivially_copyable_v<WireSource>);
 inline constexpr uint64_t kHostMemory = 0;
+/// The bytes of all sources in the words of an offer or a lease. @return kProtocol naming what a correct peer would not say
+Result<uint64_t> bytes_of_sources(std::span<const std::byte> words);
 /// Shares that one end may have at once.
 inline constexpr size_t kMaxShares = 4096;
 /// Shares from which on none are made for operations that may come.
