@@ -5,9 +5,11 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 
 #include "base/fork.h"
 #include "base/log.h"
@@ -237,8 +239,18 @@ Status wait_for(int fd, short events, Deadline deadline, const std::atomic<bool>
   }
 }
 
-Status set_no_delay(int fd) {
-  return set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY");
+Status send_without_delay(int fd) {
+  constexpr std::string_view kPaces = "bbr", kOnHost = "reno";
+  TCPX_RETURN_IF_ERROR(set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY"));
+  std::array<char, 16> control{};  // TCP_CA_NAME_MAX
+  socklen_t length = control.size();
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control.data(), &length) != 0 ||
+      !std::string_view(control.data(), length).starts_with(kPaces))
+    return Status::ok();
+  const auto peer = peer_address(fd), own = local_address(fd);
+  if (!peer.is_ok() || !own.is_ok() || own->host() != peer->host()) return Status::ok();
+  (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kOnHost.data(), kOnHost.size());  // only a wish
+  return Status::ok();
 }
 
 Status limit_unsent(int fd, int bytes) {

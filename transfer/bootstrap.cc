@@ -129,7 +129,7 @@ Result<std::unique_ptr<TlsSession>> secure(int fd, const TlsContext& tls, Deadli
 Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, const std::atomic<bool>* stop,
                                         const FirstWords& first_words, const TlsContext* tls, Status& own) {
   TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.get()));
-  TCPX_RETURN_IF_ERROR(set_no_delay(socket.get()));
+  TCPX_RETURN_IF_ERROR(send_without_delay(socket.get()));
   std::unique_ptr<TlsSession> session;
   if (tls != nullptr) {
     auto secured = secure(socket.get(), *tls, deadline, stop);
@@ -373,7 +373,7 @@ Status BootstrapServer::wait_for_event(Deadline deadline) {
 
 Status BootstrapServer::greet(Waiting& client) {
   TCPX_ASSIGN_OR_RETURN(auto build, decode_hello(client.frame.take()));
-  TCPX_RETURN_IF_ERROR(set_no_delay(client.socket.get()));
+  TCPX_RETURN_IF_ERROR(send_without_delay(client.socket.get()));
   // The first bytes on a new socket always fit into its send buffer, so this does not wait.
   const auto hello = encode_frame(encode_hello(TCPX_VERSION));
   if (client.tls) TCPX_RETURN_IF_ERROR(client.tls->write(hello).status());

@@ -80,7 +80,7 @@ void ControlStream::attach(UniqueFd socket, std::unique_ptr<TlsSession> tls) {
   tls_ = std::move(tls);
   attached_at_ = Clock::steady().now();
   if (!is_tcp(socket_.get())) return;
-  if (Status status = set_no_delay(socket_.get()); !status.is_ok()) fail(std::move(status));
+  if (Status status = send_without_delay(socket_.get()); !status.is_ok()) fail(std::move(status));
   if (Status status = set_keep_alive(socket_.get(), kKeepAlive); !status.is_ok()) fail(std::move(status));
 }
 

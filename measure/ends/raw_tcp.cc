@@ -95,7 +95,7 @@ Status RawTcpEnd::connect(const Handle& other, Deadline deadline) {
   // One after the other, so that both ends count the streams alike.
   while (out_.size() < setup_.streams) {
     TCPX_ASSIGN_OR_RETURN(UniqueFd stream, connect_tcp(setup_.peer.with_port(port), deadline));
-    TCPX_RETURN_IF_ERROR(set_no_delay(stream.get()));
+    TCPX_RETURN_IF_ERROR(send_without_delay(stream.get()));
     out_.push_back(std::move(stream));
   }
   return Status::ok();

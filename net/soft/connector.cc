@@ -197,7 +197,7 @@ Status Connector::connect(Socket& socket) {
   socket.race.reset();
   socket.step = Step::kSaysHello;
   socket.connected_at = Clock::steady().now();
-  TCPX_RETURN_IF_ERROR(set_no_delay(socket.fd.get()));
+  TCPX_RETURN_IF_ERROR(send_without_delay(socket.fd.get()));
   TCPX_RETURN_IF_ERROR(limit_unsent(socket.fd.get(), kUnsentBytes));
   if (found_ || &socket != &sockets_.front()) return Status::ok();
   TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.fd.get()));

@@ -4,7 +4,9 @@
 #include <netinet/tcp.h>
 
 #include <cerrno>
+#include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -46,6 +48,38 @@ TEST(SocketIo, KeepAliveOutlastsAnOutageWheneverItBegins) {
     EXPECT_LE(keep_alive.idle + keep_alive.probes * keep_alive.interval, silence + seconds(12));
     EXPECT_OK(set_keep_alive(tcp_pair().a.get(), keep_alive)) << "the kernel takes 127 probes at most";
   }
+}
+
+// A TCP socket with bbr, if the kernel has that, and the listener that it is connected to.
+std::optional<Sockets> pair_with_bbr(const SocketAddress& to) {
+  Sockets pair{.a = {}, .b = listen_tcp(to, 1).value()};
+  pair.a = connect_tcp(*local_address(pair.b.get()), Deadline::after(testing::kTestDeadline)).value();
+  if (::setsockopt(pair.a.get(), IPPROTO_TCP, TCP_CONGESTION, "bbr", 3) != 0) return std::nullopt;
+  return pair;
+}
+
+std::string congestion_control_of(const UniqueFd& fd) {
+  char name[16] = {};
+  socklen_t length = sizeof name;
+  EXPECT_EQ(::getsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+  return name;
+}
+
+TEST(SocketIo, WithinAHostNothingIsPaced) {
+  const auto pair = pair_with_bbr(SocketAddress::loopback(0));
+  if (!pair) GTEST_SKIP() << "this kernel has no bbr, or lets only root choose it";
+  ASSERT_OK(send_without_delay(pair->a.get()));
+  EXPECT_EQ(option_of(pair->a, IPPROTO_TCP, TCP_NODELAY), 1);
+  EXPECT_EQ(congestion_control_of(pair->a), "reno");
+}
+
+// The kernel connects to it from 127.0.0.1, as it would to another host from an address of its own.
+TEST(SocketIo, BetweenHostsTheCongestionControlStays) {
+  const auto pair = pair_with_bbr(resolve("127.0.0.2", 0).value().front());
+  if (!pair) GTEST_SKIP() << "this kernel has no bbr, or lets only root choose it";
+  ASSERT_OK(send_without_delay(pair->a.get()));
+  EXPECT_EQ(option_of(pair->a, IPPROTO_TCP, TCP_NODELAY), 1);
+  EXPECT_EQ(congestion_control_of(pair->a), "bbr");
 }
 
 TEST(SocketIo, TheRoundTripIsWhatTheKernelHasMeasured) {
