@@ -1,12 +1,16 @@
 // Pagemap: tells whether memory of this or another process can be accessed without waiting. A page that is present can. For a
 // page that is not, an access may wait forever: for the handler of a userfaultfd, for the server of a file system (FUSE, NFS), or
-// for the swap device. The kernel tells which pages are present (/proc/PID/pagemap), in 1 us for one page and 2 us for 32.
+// for the swap device. The kernel tells which pages are present (/proc/PID/pagemap): in 1 us for one page, in 7 us for 256, as of Linux 6.7
+// in 3.5.
 #pragma once
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "base/segment_copier.h"
 #include "base/unique_fd.h"
@@ -18,8 +22,9 @@ namespace tcpx {
 class Pagemap {
  public:
   /// Opens the page map of a process. The object stays with that process, even when another process later gets the same number.
+  /// @param scans false: as before Linux 6.7
   /// @return kExhausted, kSystem: the page map cannot be opened now, or this process may not open it
-  static Result<std::shared_ptr<const Pagemap>> of(pid_t process);
+  static Result<std::shared_ptr<const Pagemap>> of(pid_t process, bool scans = true);
 
   /// True when all pages of the segments' sources (targets) are present, and the targets not write-protected by a userfaultfd.
   /// Also false when checking would take too long, as for many segments that are far from each other.
@@ -27,12 +32,14 @@ class Pagemap {
   bool has_targets(std::span<const CopySegment> segments) const;
 
  private:
-  explicit Pagemap(UniqueFd file) : file_(std::move(file)) {}
+  Pagemap(UniqueFd file, bool scans) : file_(std::move(file)), scans_(scans) {}
   bool has(uintptr_t begin, uintptr_t end, bool for_writing) const;
+  std::optional<bool> scan(uintptr_t begin, uintptr_t end, bool for_writing) const;
   template <class Begin>
   bool has_all(std::span<const CopySegment> segments, Begin begin_of, bool for_writing) const;
 
   const UniqueFd file_;
+  mutable std::atomic<bool> scans_;  // until the kernel says that it cannot
 };
 
 }  // namespace tcpx

@@ -17,7 +17,8 @@ namespace {
 
 constexpr size_t kMappedPages = 1200;
 
-class PagemapTest : public ::testing::Test {
+// The parameter: whether it scans, where the kernel can.
+class PagemapTest : public ::testing::TestWithParam<bool> {
  protected:
   PagemapTest() { EXPECT_EQ(::madvise(data_, kMappedPages * page_, MADV_NOHUGEPAGE), 0); }
   ~PagemapTest() override { (void)::munmap(data_, kMappedPages * page_); }
@@ -35,10 +36,10 @@ class PagemapTest : public ::testing::Test {
   const size_t page_ = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   std::byte* const data_ =
       static_cast<std::byte*>(::mmap(nullptr, kMappedPages* page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  const std::shared_ptr<const Pagemap> own_ = Pagemap::of(::getpid()).value();
+  const std::shared_ptr<const Pagemap> own_ = Pagemap::of(::getpid(), GetParam()).value();
 };
 
-TEST_F(PagemapTest, EachPageThatABytesLiesInHasToBeThere) {
+TEST_P(PagemapTest, EachPageThatABytesLiesInHasToBeThere) {
   touch(1, 2);
   EXPECT_TRUE(has({segment(page_, 2 * page_)}));
   EXPECT_TRUE(has({segment(2 * page_ + 5, 1)}));
@@ -48,13 +49,23 @@ TEST_F(PagemapTest, EachPageThatABytesLiesInHasToBeThere) {
   EXPECT_TRUE(has({}));
 }
 
-TEST_F(PagemapTest, AsManyPagesAsATableHasAreLookedAtTogether) {
+TEST_P(PagemapTest, NoPageWithinIsMissing) {
+  touch(0, 100);
+  EXPECT_TRUE(has({segment(0, 100 * page_)}));
+  ASSERT_EQ(::madvise(data_ + 50 * page_, page_, MADV_DONTNEED), 0);
+  EXPECT_FALSE(has({segment(0, 100 * page_)}));
+  EXPECT_TRUE(has({segment(51 * page_, 49 * page_)}));
+  ASSERT_EQ(::munmap(data_ + 70 * page_, page_), 0);
+  EXPECT_FALSE(has({segment(51 * page_, 49 * page_)})) << "nor is a hole taken for pages";
+}
+
+TEST_P(PagemapTest, AsManyPagesAsATableHasAreLookedAtTogether) {
   touch(100, 512);
   EXPECT_TRUE(has({segment(100 * page_, 512 * page_)}));
   EXPECT_FALSE(has({segment(100 * page_, 512 * page_ + 1)}));
 }
 
-TEST_F(PagemapTest, SegmentsFarFromEachOtherAreLookedAtIfTheyAreFew) {
+TEST_P(PagemapTest, SegmentsFarFromEachOtherAreLookedAtIfTheyAreFew) {
   touch(0, 1);
   touch(kMappedPages - 1, 1);
   const CopySegment first = segment(0, 100), last = segment((kMappedPages - 1) * page_, 100), none = segment(page_, 1);
@@ -63,7 +74,7 @@ TEST_F(PagemapTest, SegmentsFarFromEachOtherAreLookedAtIfTheyAreFew) {
   EXPECT_FALSE(has({first, last, first, last, first})) << "it would take too long";
 }
 
-TEST_F(PagemapTest, MemoryThatIsNoneIsNotThere) {
+TEST_P(PagemapTest, MemoryThatIsNoneIsNotThere) {
   EXPECT_FALSE(has({{nullptr, nullptr, 1}}));
   auto* const end = reinterpret_cast<std::byte*>(UINTPTR_MAX);
   EXPECT_FALSE(has({{end - 4095, end - 4095, 4095}}));
@@ -72,7 +83,7 @@ TEST_F(PagemapTest, MemoryThatIsNoneIsNotThere) {
 }
 
 // A write to it waits for whoever handles the userfaultfd, a read does not.
-TEST_F(PagemapTest, WriteProtectionByAUserfaultfd) {
+TEST_P(PagemapTest, WriteProtectionByAUserfaultfd) {
   touch(0, 1);
   const UniqueFd faults(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
   uffdio_api api{.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP, .ioctls = 0};
@@ -86,6 +97,8 @@ TEST_F(PagemapTest, WriteProtectionByAUserfaultfd) {
   EXPECT_TRUE(own_->has_sources(page));
   EXPECT_FALSE(own_->has_targets(page));
 }
+
+INSTANTIATE_TEST_SUITE_P(Scans, PagemapTest, ::testing::Bool());
 
 }  // namespace
 }  // namespace tcpx::testing
