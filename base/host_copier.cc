@@ -105,8 +105,8 @@ std::shared_ptr<const Pagemap> HostCopier::own_pages() {
 }
 
 // A slice for each thread, so that none is idle while others have much of a short copy.
-size_t HostCopier::slice_bytes_of(std::span<const CopySegment> segments) const {
-  const size_t each = bytes_of_all(segments) / crew_->wanted + 1;
+size_t HostCopier::slice_bytes_of(size_t bytes) const {
+  const size_t each = bytes / crew_->wanted + 1;
   return std::clamp((each + kPageBytes - 1) / kPageBytes * kPageBytes, HostCopy::kLeastSliceBytes, HostCopy::kSliceBytes);
 }
 
@@ -140,7 +140,8 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
   const bool at_once = bytes <= most_at_once(alone);
   if (!at_once && bytes < segments.size() * HostCopy::kSliceBytes) return nullptr;
   const std::shared_ptr<HostCopy> copy(
-      new HostCopy({.kind = Kind::kWrite, .process = process, .pages = std::move(pages), .own_pages = own}, segments));
+      new HostCopy({.kind = Kind::kWrite, .process = process, .pages = std::move(pages), .own_pages = own}, segments,
+                   at_once ? HostCopy::kOneSlice : HostCopy::kSliceBytes));
   copy->was_there_ = at_once && copy->is_there(segments);
   if (at_once && !copy->was_there_) return nullptr;
   run_or_share(copy, at_once);
@@ -152,13 +153,16 @@ std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey
 }
 
 std::shared_ptr<HostCopy> HostCopier::begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone) {
-  const std::shared_ptr<HostCopy> copy(new HostCopy(std::move(work), segments, slice_bytes_of(segments)));
+  const size_t bytes = bytes_of_all(segments);
+  const bool may_be_at_once = bytes <= most_at_once(alone);
+  const std::shared_ptr<HostCopy> copy(
+      new HostCopy(std::move(work), segments, may_be_at_once ? HostCopy::kOneSlice : slice_bytes_of(bytes)));
   const auto targets_answer = [&] {
     if (copy->work_.may_hang == MayHang::kSources) return true;
     const auto own = own_pages();
     return own != nullptr && own->has_targets(segments);
   };
-  run_or_share(copy, copy->bytes_ <= most_at_once(alone) && copy->sources_answer(segments) && targets_answer());
+  run_or_share(copy, may_be_at_once && copy->sources_answer(segments) && targets_answer());
   return copy;
 }
 

@@ -56,7 +56,7 @@ class HostCopier {
   struct Crew;
   struct Worker;
   static void run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker);
-  size_t slice_bytes_of(std::span<const CopySegment> segments) const;
+  size_t slice_bytes_of(size_t bytes) const;
   size_t most_at_once(bool alone) const;
   std::shared_ptr<const Pagemap> own_pages();
   std::shared_ptr<HostCopy> begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone);

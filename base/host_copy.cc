@@ -47,7 +47,7 @@ Byte* byte_at(Byte* first, size_t offset) {
 HostCopy::HostCopy(Work work, std::span<const CopySegment> segments, size_t slice_bytes) : work_(std::move(work)) {
   size_t left = 0;  // that the last slice has room for
   for (const CopySegment& segment : segments) {
-    const bool by_tables = work_.process != kThisProcess && segment.bytes > kSliceBytes;
+    const bool by_tables = work_.process != kThisProcess && segment.bytes > kSliceBytes && slice_bytes != kOneSlice;
     for (size_t at = 0; at < segment.bytes;) {
       const std::byte* const there = byte_at<const std::byte>(work_.kind == Kind::kWrite ? segment.to : segment.from, at);
       if (left == 0 || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
