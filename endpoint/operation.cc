@@ -186,6 +186,11 @@ bool OperationTable::is_unknown(OperationId id) const {
   return slot == nullptr || state_of(slot->word_.load(std::memory_order_acquire), id) == kFree;
 }
 
+bool OperationTable::is_pending(OperationId id) const {
+  const Operation* const slot = slot_of(id);
+  return slot != nullptr && state_of(slot->word_.load(std::memory_order_acquire), id) == kPending;
+}
+
 bool OperationTable::wait(OperationId id, Deadline deadline, Duration spin) {
   Operation* const slot = slot_of(id);
   if (slot == nullptr) return true;

@@ -109,6 +109,8 @@ class OperationTable {
   OperationAnswer poll(OperationId id);
   /// True when `id` is neither pending nor ended-and-not-polled.
   bool is_unknown(OperationId id) const;
+  /// True when it has not ended.
+  bool is_pending(OperationId id) const;
   /// Waits for the end without taking it (`poll` does). Spins for `spin` first.
   /// @return false: still pending at the deadline. True at once for an unknown id.
   bool wait(OperationId id, Deadline deadline, Duration spin);

@@ -108,12 +108,15 @@ void ProgressEngine::run() {
           std::this_thread::yield();
           break;
         case Backoff::Step::kSleep:
-          sleep(backoff.pause(much), changes);
+          (void)sleep(backoff.pause(much), changes);
       }
     } else if (now >= busy_until) {
       std::optional<Duration> longest;  // for ever, if there is no link to look at
       if (!alone) longest = waits || operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
-      sleep(longest, changes);
+      if (!sleep(longest, changes)) {
+        std::this_thread::yield();
+        continue;
+      }
       const TimePoint woken = Clock::steady().now();
       busy_until = woken + spin.after(woken, woken);
     } else if (!spins()) {
@@ -128,12 +131,13 @@ void ProgressEngine::run() {
 
 // Sleeps until `events_` shows something, or for `longest`.
 // @param changes value of `changes_` before the last turn: any since then may need another one
-void ProgressEngine::sleep(std::optional<Duration> longest, uint64_t changes) {
+// @return false: it needs another turn at once
+bool ProgressEngine::sleep(std::optional<Duration> longest, uint64_t changes) {
   {
     const FairLock lock(mutex_);
-    if (links_.prepare_sleep()) return;
+    if (links_.prepare_sleep()) return false;
   }
-  rest(WakeableEpoll::Until::kReadable, longest, changes);
+  return rest(WakeableEpoll::Until::kReadable, longest, changes);
 }
 
 bool ProgressEngine::is_looked_for(TimePoint now) const {
@@ -148,37 +152,41 @@ void ProgressEngine::nap(uint64_t changes) {
   naps_ = true;
   for (bool looks = true; looks && !stop_; changes = changes_.load()) {
     const uint32_t looked = looks_in_a_row_.load(std::memory_order_relaxed);
-    rest(WakeableEpoll::Until::kWoken, kNap, changes);
+    (void)rest(WakeableEpoll::Until::kWoken, kNap, changes);
     looks = is_looked_for(Clock::steady().now()) &&
             (looks_.load(std::memory_order_relaxed) || looks_in_a_row_.load(std::memory_order_relaxed) != looked);
   }
   naps_ = false;
 }
 
-void ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes) {
+// @return false: it has not, as there is something to do
+bool ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes) {
   rests_ = longest && *longest <= ServedLinks::kLookEvery;
   leave();
-  events_.sleep(until, longest,
-                [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || changes_.load() != changes; });
+  const bool rested = events_.sleep(
+      until, longest, [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || changes_.load() != changes; });
   attend();
   rests_ = false;
+  return rested;
 }
 
+// @param id of the only operation; nullopt: the caller wakes the progress thread
 // @return false: the progress thread must begin it, or go on with it
-bool ProgressEngine::begin_here(ConnId conn) {
+bool ProgressEngine::begin_here(ConnId conn, std::optional<OperationId> id) {
   if (!mutex_.try_lock()) return false;
   const CurrentGpu gpu(memory_, config_.gpu_idx);
-  changes_.fetch_add(1);  // the progress thread may have made its last turn, and not sleep yet
   attend();
   (void)take_submissions();
   links_.progress(conn);
   (void)move_bytes(false);
   leave();
   const bool polls = told_ || links_.needs_polling();
+  const bool is_over = !polls && id && !operations_.is_pending(*id) && !links_.needs_turns();
+  if (!is_over) changes_.fetch_add(1);  // the progress thread may have made its last turn, and not sleep yet
   mutex_.unlock();
   // Long submissions are no pause between looks.
   looked_at_.store(Clock::steady().now().time_since_epoch(), std::memory_order_relaxed);
-  return !polls;
+  return is_over || (!polls && rests());
 }
 
 bool ProgressEngine::look() {
@@ -291,7 +299,7 @@ void ProgressEngine::help(Backoff& backoff) {
 void ProgressEngine::notify(std::unique_ptr<Notification> notification) {
   const ConnId conn = notification->conn;
   notifications_.push(*notification.release());
-  (void)begin_here(conn);
+  (void)begin_here(conn, std::nullopt);
   wake();
 }
 

@@ -57,11 +57,13 @@ class ProgressEngine {
   /// Gives everything submitted so far to its links.
   void drain() TCPX_REQUIRES(mutex_);
 
-  /// Begins the only operation on this thread if the progress thread rests, which is faster than waking it.
+  /// Begins the only operation on this thread if the progress thread rests, which is faster than waking it; on few cores also while that
+  /// has nothing to do.
   void submit(Operation& operation) TCPX_EXCLUDES(mutex_) {
     const ConnId conn = operation.conn;
+    const OperationId id = operation.id;
     submitted_.push(operation);  // it may have ended by now
-    if (!rests() || operations_.outstanding() > 1 || !begin_here(conn)) events_.wake();
+    if (!may_begin_here() || operations_.outstanding() > 1 || !begin_here(conn, id)) events_.wake();
   }
   /// Call when the application has looked for an end or a notification that has not come. Makes a turn in place of a progress thread that
   /// rests; as long as the application looks again and again, that goes on resting. @return true when something advanced
@@ -102,11 +104,12 @@ class ProgressEngine {
   void leave();
   bool try_turn() TCPX_REQUIRES(mutex_);
   bool take_submissions() TCPX_REQUIRES(mutex_);
-  bool begin_here(ConnId conn) TCPX_EXCLUDES(mutex_);
-  void sleep(std::optional<Duration> longest, uint64_t changes);
+  bool may_begin_here() const { return rests() || (config_.progress_thread && !spins()); }
+  bool begin_here(ConnId conn, std::optional<OperationId> id) TCPX_EXCLUDES(mutex_);
+  bool sleep(std::optional<Duration> longest, uint64_t changes);
   bool is_looked_for(TimePoint now) const;
   void nap(uint64_t changes);
-  void rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes);
+  bool rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes);
 
   MemoryOps& memory_;
   const EndpointConfig& config_;

@@ -31,14 +31,17 @@ class WakeableEpoll {
   /// Sleeps until one of these happens, or `longest` has passed; may return early. One thread at a time.
   /// @param longest nullopt: for ever
   /// @param has_work checked once `wake` takes effect, so a thread that makes it true and then calls `wake` is not missed
+  /// @return false: it was true, and nobody slept
   template <class HasWork>
-  void sleep(Until until, std::optional<Duration> longest, HasWork has_work) {
+  bool sleep(Until until, std::optional<Duration> longest, HasWork has_work) {
     // Pairs with the fence in `wake`. A submitter reads `sleeping_` after it has stored its work, and this thread reads the work after
     // it has stored `sleeping_`, so at least one of the two sees the other's store.
     sleeping_.store(true, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!has_work()) wait(until, longest);
+    const bool sleeps = !has_work();
+    if (sleeps) wait(until, longest);
     end_sleep();
+    return sleeps;
   }
   /// Any thread. Makes no system call when nobody sleeps.
   void wake();

@@ -262,6 +262,28 @@ TEST_F(EngineOnFewCores, TheProgressThreadLeavesAStreamOfBytesToWhoLooks) {
   io_->flows = false;
 }
 
+// Nobody has looked, so that thread sleeps for long, or until it is woken.
+TEST_F(EngineOnFewCores, TheCallerBeginsAnOperationWhileTheProgressThreadHasNothingToDo) {
+  bool submits = false, here = false;
+  const auto begun = [&, self = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() == self && submits) here = true;
+  };
+  {
+    const ProgressEngine::Lock lock(engine_);  // the progress thread may be making its first turn
+    io_->begun = begun;
+  }
+  EXPECT_TRUE(wait_until([&] {
+    Operation& operation = *operations_.acquire().value();
+    const OperationId id = operation.id;
+    submits = true;
+    engine_.submit(operation);
+    submits = false;
+    EXPECT_TRUE(operations_.wait(id, soon(), Duration::zero()));
+    EXPECT_EQ(operations_.poll(id).status.code(), Code::kPeerGone) << "there is no connection";
+    return here;
+  }));
+}
+
 // The bytes that a thread moves may be those for which it waits itself.
 TEST_F(EngineWithIo, WhatItsOwnTurnTellsNeedsNoWaking) {
   std::atomic<int> told = 0;
