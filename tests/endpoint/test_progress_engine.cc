@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/ok.h"
@@ -84,22 +85,6 @@ TEST_P(ProgressEngineTest, RestsWhileTheApplicationLooks) {
     EXPECT_TRUE(looks_until(false));
   }
   EXPECT_TRUE(ends(submit()));
-}
-
-// The caller begins an operation in place of a thread that rests.
-TEST_P(ProgressEngineTest, AnOperationBeginsAtOnceWhileItRests) {
-  if (!GetParam()) GTEST_SKIP() << "only where there is a thread";
-  bool begun = false;
-  const Deadline deadline = Deadline::after(kTestDeadline);
-  while (!begun && !deadline.expired()) {
-    engine_.wake();
-    for (int i = 0; i < 1000 && !engine_.naps(); ++i) (void)engine_.look();
-    if (!engine_.naps()) continue;
-    const OperationId id = submit();
-    begun = operations_.poll(id).state == OperationState::kFailed;
-    ASSERT_TRUE(begun || ends(id));
-  }
-  EXPECT_TRUE(begun);
 }
 
 TEST_P(ProgressEngineTest, ANotificationForNobodyIsDropped) {
@@ -182,6 +167,27 @@ class EngineWithIo : public ::testing::Test {
     });
   }
 
+  /// Submits an operation of a connection that is not there. @return true: this thread has begun it
+  bool begins_here() {
+    bool submits = false, here = false;
+    set_begun([&, self = std::this_thread::get_id()] {
+      if (std::this_thread::get_id() == self && submits) here = true;
+    });
+    Operation& operation = *operations_.acquire().value();
+    const OperationId id = operation.id;
+    submits = true;
+    engine_.submit(operation);
+    submits = false;
+    EXPECT_TRUE(operations_.wait(id, soon(), Duration::zero()));
+    EXPECT_EQ(operations_.poll(id).status.code(), Code::kPeerGone);
+    set_begun(nullptr);
+    return here;
+  }
+  void set_begun(std::function<void()> begun) {
+    const ProgressEngine::Lock lock(engine_);  // the progress thread may be making a turn
+    io_->begun = std::move(begun);
+  }
+
   const EndpointConfig config_;
   const std::unique_ptr<MemoryOps> memory_ = make_host_memory_ops();
   OperationTable operations_{16};
@@ -230,6 +236,10 @@ TEST_F(EngineWithIo, ALookIsNoPauseHoweverLongItTakes) {
   EXPECT_TRUE(goes_on);
 }
 
+TEST_F(EngineWithIo, TheCallerBeginsAnOperationInPlaceOfAThreadThatRests) {
+  EXPECT_TRUE(wait_until([&] { return naps() && begins_here(); }));
+}
+
 // It makes turns only for the connections that it names.
 TEST_F(EngineWithIo, WhoOnlyNotifiesDoesNotLook) {
   const auto face = std::make_shared<LinkFace>();
@@ -237,10 +247,7 @@ TEST_F(EngineWithIo, WhoOnlyNotifiesDoesNotLook) {
   const auto begun = [&, self = std::this_thread::get_id()] {
     if (std::this_thread::get_id() == self && notifies && engine_.naps()) wakes = wait_until([&] { return !engine_.naps(); });
   };
-  {
-    const ProgressEngine::Lock lock(engine_);  // the progress thread may be making its first turn
-    io_->begun = begun;
-  }
+  set_begun(begun);
   EXPECT_TRUE(wait_until([&] {
     if (!naps()) return true;
     notifies = true;
@@ -264,24 +271,7 @@ TEST_F(EngineOnFewCores, TheProgressThreadLeavesAStreamOfBytesToWhoLooks) {
 
 // Nobody has looked, so that thread sleeps for long, or until it is woken.
 TEST_F(EngineOnFewCores, TheCallerBeginsAnOperationWhileTheProgressThreadHasNothingToDo) {
-  bool submits = false, here = false;
-  const auto begun = [&, self = std::this_thread::get_id()] {
-    if (std::this_thread::get_id() == self && submits) here = true;
-  };
-  {
-    const ProgressEngine::Lock lock(engine_);  // the progress thread may be making its first turn
-    io_->begun = begun;
-  }
-  EXPECT_TRUE(wait_until([&] {
-    Operation& operation = *operations_.acquire().value();
-    const OperationId id = operation.id;
-    submits = true;
-    engine_.submit(operation);
-    submits = false;
-    EXPECT_TRUE(operations_.wait(id, soon(), Duration::zero()));
-    EXPECT_EQ(operations_.poll(id).status.code(), Code::kPeerGone) << "there is no connection";
-    return here;
-  }));
+  EXPECT_TRUE(wait_until([&] { return begins_here(); }));
 }
 
 // The bytes that a thread moves may be those for which it waits itself.
