@@ -239,9 +239,10 @@ Status wait_for(int fd, short events, Deadline deadline, const std::atomic<bool>
   }
 }
 
-Status send_without_delay(int fd) {
+Status send_without_delay(int fd, bool few_cores) {
   constexpr std::string_view kPaces = "bbr", kOnHost = "reno";
   TCPX_RETURN_IF_ERROR(set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY"));
+  if (!few_cores) return Status::ok();
   std::array<char, 16> control{};  // TCP_CA_NAME_MAX
   socklen_t length = control.size();
   if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control.data(), &length) != 0 ||

@@ -113,7 +113,7 @@ void ProgressEngine::run() {
     } else if (now >= busy_until) {
       std::optional<Duration> longest;  // for ever, if there is no link to look at
       if (!alone) longest = waits || operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
-      if (!sleep(longest, changes)) {
+      if (!sleep(longest, changes) && !spins()) {
         std::this_thread::yield();
         continue;
       }

@@ -93,7 +93,7 @@ class ProgressEngine {
   /// Cores that the endpoint may use.
   uint32_t cores() const { return cores_; }
   /// True if there are enough cores to poll before a sleep.
-  bool spins() const { return !Backoff::cores_are_few(cores_); }
+  bool spins() const { return !cores_are_few(cores_); }
 
  private:
   void run();

@@ -59,7 +59,7 @@ Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup) {
 }
 
 Patience::Patience(std::string what, Deadline deadline, uint64_t bytes_under_way)
-    : what_(std::move(what)), deadline_(deadline), sleeps_(bytes_under_way >= kMuch && Backoff::cores_are_few(usable_cores())) {}
+    : what_(std::move(what)), deadline_(deadline), sleeps_(bytes_under_way >= kMuch && cores_are_few()) {}
 
 Status Patience::after_turn(bool advanced) {
   if (advanced) {

@@ -59,9 +59,6 @@ class Backoff {
     return std::exchange(pause_, std::min(2 * pause_, kLongestSleep));
   }
 
-  /// True for fewer cores than a loopback transfer needs: a caller and an I/O thread at either end.
-  static bool cores_are_few(uint32_t cores) { return cores > 0 && cores < 4; }
-
   /// With at least this many chunks in flight, the loop can sleep: those that remain keep the network busy meanwhile.
   static constexpr uint64_t kMuchUnderWay = 4;
   static constexpr uint32_t kSpins = 256;

@@ -42,7 +42,7 @@ TEST(Backoff, KeepsPollingWhereThereIsACoreForEach) {
     Backoff backoff(cores);
     EXPECT_EQ(spins_and_yields(backoff, true), std::pair(Backoff::kSpins, Backoff::kYields)) << cores;
   }
-  for (const uint32_t cores : {1u, 2u, 3u}) EXPECT_TRUE(Backoff::cores_are_few(cores));
+  for (const uint32_t cores : {1u, 2u, 3u}) EXPECT_TRUE(cores_are_few(cores));
 }
 
 TEST(Backoff, LeavesACoreToOthersWhoWantItWhileMuchIsUnderWay) {
