@@ -297,10 +297,12 @@ TEST(HostCopies, AProcessThatHasBecomeAnotherUsersIsDenied) {
   const IdleFork process([] { return setresuid(4711, 4711, 4711) == 0; });
   const std::string rights = effective_rights();
   HostCopier copier(1);
-  for (const size_t bytes : {size_t{1}, here.size()}) {  // by this thread, and by one of the copier
-    const CopySegment segment{here.data(), there.data(), bytes};
-    const auto copy = copier.start(process.pid(), std::span(&segment, 1));
-    EXPECT_EQ(end_of(copy).native(), EPERM) << bytes;
+  const auto known = Pagemap::of(process.pid());  // a root that may not trace is refused
+  for (const auto& pages : {known.is_ok() ? *known : nullptr, std::shared_ptr<const Pagemap>()}) {
+    // By this thread, and by one of the copier.
+    const CopySegment segment{here.data(), there.data(), here.size()};
+    const auto copy = copier.start(process.pid(), std::span(&segment, 1), pages, MayHang::kBoth, true);
+    EXPECT_EQ(end_of(copy).native(), EPERM) << (pages != nullptr);
     EXPECT_TRUE(copy->denied());
   }
   EXPECT_EQ(here, Bytes(here.size()));
@@ -405,7 +407,7 @@ TEST(HangingCopies, GoOnWhenTheMemoryAnswers) {
   HostCopier copier(2);
   Bytes to(kHangingBytes, std::byte{9});
   const CopySegment segment{to.data(), memory.data(), to.size()};
-  const auto copy = copier.start(getpid(), std::span(&segment, 1));
+  const auto copy = copier.start(HostCopy::kThisProcess, std::span(&segment, 1));  // in more slices than there are threads
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
   for (; !copy->hangs() && !deadline.expired(); std::this_thread::yield()) copier.relieve();
   EXPECT_TRUE(copy->hangs());
