@@ -118,7 +118,8 @@ def of_torchrun(timeout: float) -> tuple[Any, str]:
         )
     by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     hosts = not by_agent and of_environment("RANK") == 0
-    try:
+
+    def store(**build: bool) -> Any:
         return distributed.TCPStore(
             host,
             int(port),
@@ -126,7 +127,16 @@ def of_torchrun(timeout: float) -> tuple[Any, str]:
             timeout=timedelta(seconds=timeout),
             wait_for_workers=False,
             multi_tenant=hosts,
-        ), prefix
+            **build,
+        )
+
+    try:
+        try:
+            return store(), prefix
+        except RuntimeError as error:
+            if "libuv" not in str(error):
+                raise
+            return store(use_libuv=False), prefix  # its default, which builds of distributions such as Debian 13's lack
     except (RuntimeError, ValueError) as error:
         raise Timeout(
             f"{Timeout.code}: rendezvous: no store at {host}:{port} (MASTER_ADDR, MASTER_PORT): {error}", "", "rendezvous"

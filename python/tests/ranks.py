@@ -23,6 +23,17 @@ CONTEXT.set_forkserver_preload(["numpy", "pytest", "tcpx.weights"])
 _hall._SLICE = 0.02  # closing a group waits that long for its thread, and tests close many
 
 
+def has_libuv() -> bool:
+    """Whether torch's stores and torchrun work as they come. Those of Debian 13 want a library without which they were built."""
+    import torch.distributed
+
+    try:
+        torch.distributed.TCPStore("127.0.0.1", 0, 1, True)
+    except RuntimeError as error:
+        return "libuv" not in str(error)
+    return True
+
+
 class DirectoryStore:
     """A store in a directory: a file for each key."""
 

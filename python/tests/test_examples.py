@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import LIMIT
+from ranks import LIMIT, has_libuv
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 SLOWEST = 4 * LIMIT
@@ -60,6 +60,8 @@ def test_asyncio_server_of_another_process() -> None:
 
 def test_torchrun_weights() -> None:
     torch = pytest.importorskip("torch")
+    if not has_libuv():
+        pytest.skip(f"torchrun of torch {torch.__version__} does not start: it was built without libuv")
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     if sys.version_info >= (3, 11) and int(torch.__version__.split(".")[0]) < 2:
         torchrun += ["-r", "1", "-t", "1"]  # its default takes an enumeration of Python 3.10 for granted

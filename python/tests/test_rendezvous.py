@@ -7,15 +7,16 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import LIMIT, DirectoryStore, Ranks, join_here
+from ranks import LIMIT, DirectoryStore, Ranks, has_libuv, join_here
 
 import tcpx
-from tcpx._store import KeyValue
+from tcpx._store import KeyValue, of_torchrun
 from tcpx.rendezvous import Group, join
 
 
@@ -83,9 +84,27 @@ def test_stores_of_torch(tmp_path: Path) -> None:
     distributed = pytest.importorskip("torch.distributed")
     _check_store(distributed.FileStore(str(tmp_path / "store"), 1))
     _check_store(distributed.HashStore())
-    server = distributed.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=LIMIT), False)
+    build = {} if has_libuv() else {"use_libuv": False}
+    server = distributed.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=LIMIT), False, **build)
     _check_store(distributed.PrefixStore("below", server))
-    _check_store(distributed.TCPStore("127.0.0.1", server.port, None, False, timedelta(seconds=LIMIT), False))
+    _check_store(distributed.TCPStore("127.0.0.1", server.port, None, False, timedelta(seconds=LIMIT), False, **build))
+
+
+class StoreWithoutLibuv:
+    """What torch's store does in a build without libuv, unless it is told not to want that."""
+
+    def __init__(self, host: str, port: int, use_libuv: bool = True, **_: Any) -> None:
+        if use_libuv:
+            raise RuntimeError("use_libuv was requested but PyTorch was build without libuv support")
+        self.place = (host, port)
+
+
+def test_a_torch_without_libuv(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = types.SimpleNamespace(is_available=lambda: False, TCPStore=StoreWithoutLibuv)
+    monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
+    for name, value in {"MASTER_ADDR": "there", "MASTER_PORT": "7", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert of_torchrun(1)[0].place == ("there", 7)
 
 
 def test_what_is_no_store() -> None:
