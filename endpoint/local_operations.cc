@@ -196,6 +196,7 @@ void LocalOperations::end_moved(const Job& job, bool received) {
     return;
   }
   if (job.lease == Job::Lease::kEnded && local.ending.is_ok()) {
+    if (link_.has_failed()) return book_.finish(local, link_.status);
     book_.wait(local);
     local.begin_again(true);
     local.asks = true;

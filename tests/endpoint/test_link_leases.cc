@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 
 #include "tests/support/near_link_fixture.h"
@@ -186,6 +187,22 @@ TEST_F(LinkLeases, WhatAPeerHasGivenUpDoesNotCount) {
   const OperationId id = read(host(0, kLong));
   expect_refused(Code::kPeerGone);
   EXPECT_EQ(end_of(id).code(), Code::kPeerGone);
+}
+
+// Its bytes do not count, and in the same turn another copy fails the connection: there is nobody left to ask.
+TEST_F(LinkLeases, WhatEndsInTheTurnInWhichTheLinkFailsAsksNobody) {
+  void* const untouched = ::mmap(nullptr, kPart, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(untouched, MAP_FAILED);
+  lease({{.share = kHostMemory, .address = reinterpret_cast<uint64_t>(untouched), .bytes = kPart}});
+  const OperationId id = read(host(0, kLong));
+  word() = 0;
+  offer_write({{.share = kHostMemory, .address = 4096, .bytes = kLong}});
+  steps(1);  // neither page is there, so threads copy
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(drive([&] { return !alive(); }));
+  EXPECT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_EQ(end_of(id).code(), link_->status().code());
+  (void)::munmap(untouched, kPart);
 }
 
 TEST_F(LinkLeases, ALeasedSlotIsWrittenWithoutAsking) {
