@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "tests/support/near_link_fixture.h"
 #include "tests/support/process_state.h"
