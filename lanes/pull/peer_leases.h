@@ -46,7 +46,7 @@ class PeerLeases {
   static constexpr size_t kMostParts = 16384;
   /// A lease that a copy uses: its place, and its word as long as it lasts.
   using Used = std::vector<std::pair<uint32_t, uint64_t>>;
-  /// Where the bytes of a copy lie in the peer's memory, and by which leases.
+  /// The place of a copy's bytes in the peer's memory, and the leases that it goes by.
   struct Found {
     Used leases;
     std::vector<WireSource> sources;

@@ -75,7 +75,7 @@ class PulledLane final : public Lane {
   }
   bool peer_holds(MemoryId region) const override { return sources_.is_mapped(region); }
   bool is_read() const override { return leases_->is_read(); }
-  /// What the peer has read and written without asking.
+  /// Adds the bytes that the peer has read and written without asking.
   void add_to(ConnectionStats& stats) const override {
     stats.bytes_sent += host_.own_leases().bytes_read.load();
     stats.bytes_received += host_.own_leases().bytes_written.load();
