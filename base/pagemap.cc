@@ -45,13 +45,12 @@ Result<std::shared_ptr<const Pagemap>> Pagemap::of(pid_t process, bool scans) {
 }
 
 // Asks for the first row of pages that are as wanted. @return nullopt: this kernel cannot tell
-std::optional<bool> Pagemap::scan(uintptr_t begin, uintptr_t end, bool for_writing) const {
+std::optional<bool> Pagemap::scan(uint64_t first, uint64_t count, bool for_writing) const {
   if (!scans_.load(std::memory_order_relaxed)) return std::nullopt;
-  const uintptr_t first = begin / page_bytes() * page_bytes(), last = (end - 1) / page_bytes() * page_bytes() + page_bytes();
   ScanRegion found{};
   ScanArgument wanted{.size = sizeof wanted,
-                      .start = first,
-                      .end = last,
+                      .start = first * page_bytes(),
+                      .end = (first + count) * page_bytes(),
                       .regions = reinterpret_cast<uintptr_t>(&found),
                       .most_regions = 1,
                       .all_of = for_writing ? kIsPresent | kIsWritten : kIsPresent,
@@ -61,7 +60,7 @@ std::optional<bool> Pagemap::scan(uintptr_t begin, uintptr_t end, bool for_writi
     scans_.store(false, std::memory_order_relaxed);
     return std::nullopt;
   }
-  return rows == 1 && found.start == first && found.end == last;
+  return rows == 1 && found.start == wanted.start && found.end == wanted.end;
 }
 
 // @param end must be above `begin`
@@ -69,7 +68,7 @@ bool Pagemap::has(uintptr_t begin, uintptr_t end, bool for_writing) const {
   const uint64_t first = begin / page_bytes(), count = (end - 1) / page_bytes() - first + 1;
   std::array<uint64_t, kMostPages> pages;
   if (count > pages.size()) return false;
-  if (const auto answer = scan(begin, end, for_writing)) return *answer;
+  if (const auto answer = scan(first, count, for_writing)) return *answer;
   const size_t bytes = count * sizeof(uint64_t);
   if (::pread(file_.get(), pages.data(), bytes, static_cast<off_t>(first * sizeof(uint64_t))) != static_cast<ssize_t>(bytes))
     return false;

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,7 +35,7 @@ class Pagemap {
  private:
   Pagemap(UniqueFd file, bool scans) : file_(std::move(file)), scans_(scans) {}
   bool has(uintptr_t begin, uintptr_t end, bool for_writing) const;
-  std::optional<bool> scan(uintptr_t begin, uintptr_t end, bool for_writing) const;
+  std::optional<bool> scan(uint64_t first, uint64_t count, bool for_writing) const;
   template <class Begin>
   bool has_all(std::span<const CopySegment> segments, Begin begin_of, bool for_writing) const;
 

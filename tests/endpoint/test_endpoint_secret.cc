@@ -78,17 +78,17 @@ TEST_F(EndpointSecret, TwoThatHaveItWriteReadSendAndNotify) {
 // TLS takes more time for a long frame than the sockets in clear take for its bytes.
 TEST_F(EndpointSecret, BetweenHostsLessGoesInlineWhereOnlyTheStreamEncrypts) {
   ASSERT_TRUE(environment_set(Variable::kInlineBytes, "65536").is_ok());
-  const auto most_inline = [&](const SecretFile* secret, const char* security, bool same_host) {
+  const auto most_inline = [&](const SecretFile* secret, const char* security) {
     EXPECT_TRUE(environment_set(Variable::kSecurity, security).is_ok());
-    const auto a = endpoint_with(secret, same_host), b = endpoint_with(secret, same_host);
+    const auto a = endpoint_with(secret), b = endpoint_with(secret);
     EXPECT_TRUE(environment_set(Variable::kSecurity, "").is_ok());
     const auto [at_a, at_b] = connect_pair(*a, *b);
     EXPECT_TRUE(moves(*a, at_a, *b, at_b, 65536) && moves(*b, at_b, *a, at_a, 65536));
     const std::string path = stats_of(*a, at_a).path, before = "inline up to ";
     return std::stoul(path.substr(path.find(before) + before.size()));
   };
-  EXPECT_EQ(most_inline(nullptr, "off", false), 65536u);
-  EXPECT_EQ(most_inline(&secret_, "auth", false), 32768u);
+  EXPECT_EQ(most_inline(nullptr, "off"), 65536u);
+  EXPECT_EQ(most_inline(&secret_, "auth"), 32768u);
   EXPECT_TRUE(environment_set(Variable::kInlineBytes, "").is_ok());
 }
 
