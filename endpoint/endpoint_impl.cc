@@ -277,14 +277,11 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
     TCPX_ASSIGN_OR_RETURN(auto plan, prepare(ranges, remote));
     return submit(kind, conn, std::move(plan), std::nullopt, options);
   }
-  uint64_t bytes = 0;
-  for (const LocalRange& range : ranges) bytes += range.bytes;
-  size_t most = one_sided ? parts_of(ranges.size(), bytes) : 1;
-  const auto counts = [](const RemoteRange& range) { return counts_uses(range.slot); };
-  if (most > 1 && std::any_of(remote.begin(), remote.end(), counts)) most = 1;
   NamedRanges named(ranges, remote);
+  TCPX_RETURN_IF_ERROR(named.check(registry_, is_target(kind)));
+  const size_t most = one_sided && !named.counts_uses() ? parts_of(ranges.size(), named.bytes()) : 1;
   const auto prepare = [&](Operation& whole, std::span<Operation* const> movers) -> Status {
-    TCPX_RETURN_IF_ERROR(named.check(registry_, is_target(kind), whole.uses));
+    whole.uses = named.take_uses();
     for (size_t part = 0; part < movers.size(); ++part)
       named.make_room(size_of(stretch_of(ranges.size(), part, movers.size())), *movers[part]);
     return Status::ok();

@@ -62,17 +62,26 @@ class NamedRanges {
   /// @param remote empty, or as many as `ranges`
   NamedRanges(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) : ranges_(ranges), remote_(remote) {}
 
-  /// Checks them, and holds their regions in `uses`. @param writes they will be written. @return as plan_ranges
-  Status check(MemoryRegistry& registry, bool writes, std::vector<RegionUse>& uses);
+  /// Checks them, and holds their regions. @param writes they will be written. @return as plan_ranges
+  Status check(MemoryRegistry& registry, bool writes);
+  /// Of all ranges, after `check`.
+  uint64_t bytes() const { return bytes_; }
+  /// True when a slot at least counts its uses, after `check`.
+  bool counts_uses() const { return counts_uses_; }
+  /// Uses of the regions, once, after `check`.
+  std::vector<RegionUse> take_uses() { return std::move(uses_); }
   /// Makes room for `count` ranges, so that `give` takes no memory.
   void make_room(size_t count, Operation& operation) const;
   /// Gives an operation the next `count` ranges. Those that follow each other at both ends are joined. Only after `check`.
-  /// @param uses from `check`
+  /// @param uses from `take_uses`
   void give(size_t count, std::span<const RegionUse> uses, Operation& operation);
 
  private:
   const std::span<const LocalRange> ranges_;
   const std::span<const RemoteRange> remote_;
+  std::vector<RegionUse> uses_;
+  uint64_t bytes_ = 0;
+  bool counts_uses_ = false;
   size_t next_ = 0;
   size_t use_ = 0;  // of the range before
 };

@@ -29,7 +29,8 @@ class PlannedRangesTest : public ::testing::Test {
   /// Gives `operation` all that was added.
   void give(const std::vector<RemoteRange>& remote, Operation& operation) {
     NamedRanges named(ranges_, remote);
-    ASSERT_TRUE(named.check(registry_, false, operation.uses).is_ok());
+    ASSERT_TRUE(named.check(registry_, false).is_ok());
+    operation.uses = named.take_uses();
     named.make_room(ranges_.size(), operation);
     named.give(ranges_.size(), operation.uses, operation);
   }
@@ -251,7 +252,8 @@ TEST_F(PlannedRangesTest, PartsOfAListAreItsRangesInOrder) {
   }
   Operation whole;
   NamedRanges named(ranges_, remote_);
-  ASSERT_TRUE(named.check(registry_, false, whole.uses).is_ok());
+  ASSERT_TRUE(named.check(registry_, false).is_ok());
+  whole.uses = named.take_uses();
   size_t next = 0;
   for (size_t each = 0; each < 4; ++each) {
     const auto [begin, end] = stretch_of(ranges_.size(), each, 4);
