@@ -25,7 +25,12 @@ static_assert(kUrgentBytes >= ResidentCopier::kMostBytes);
 /// Warps that a long submit is spread over, and least bytes for each.
 constexpr uint64_t kManyPieces = 2048;
 constexpr uint64_t kLeastPieceBytes = 4096;
-constexpr size_t kMostPieces = kMaxCopySegments + kManyPieces;
+/// Blocks that a long checksum is spread over, and least bytes for each, so that its threads have enough to do beside adding up what each
+/// has. Longer pieces are slower: while some blocks copy, too few others add up, and the GPU reads all over a long piece of memory (two
+/// H200s, what is copied over NVLink and summed, by pieces of 16 and 64 KiB: 128 MiB take 376 and 386 us, a copy alone 347).
+constexpr uint64_t kManySums = 8192;
+constexpr uint64_t kLeastSumBytes = 16 * 1024;
+constexpr size_t kMostPieces = kMaxCopySegments + kManySums;
 /// Two of the largest submits, with a list of copies and one of sums: one is written while the other is read.
 constexpr size_t kListCapacity = 2 * 2 * kMostPieces;
 
@@ -49,12 +54,11 @@ Shape shape_of(std::span<const CopySegment> segments) {
 // The lists of checksums lie where those of copies do.
 static_assert(sizeof(SumPiece) == sizeof(KernelSegment) && alignof(SumPiece) == alignof(KernelSegment));
 static_assert(kSumThreads == ByteSumKey::kBlockWords);
-/// Least bytes for a block that computes a checksum, so that its threads have enough to do beside adding up what each has.
-constexpr uint64_t kLeastSumBytes = 16 * 1024;
 
-/// A warp's share of a submit: pieces begin at multiples of 128 in their segment, so that they keep its place in cache lines.
-uint64_t piece_bytes(uint64_t bytes) {
-  return std::max(kLeastPieceBytes, (bytes / kManyPieces + 127) / 128 * 128);
+/// The share of a warp or a block, `many` of which there are: pieces begin at multiples of 128 in their segment, so that they keep its
+/// place in cache lines.
+uint64_t piece_bytes(uint64_t bytes, uint64_t many, uint64_t least) {
+  return std::max(least, (bytes / many + 127) / 128 * 128);
 }
 
 size_t count_pieces(std::span<const CopySegment> segments, uint64_t piece) {
@@ -105,8 +109,12 @@ class CudaSegmentCopier final : public SegmentCopier {
  public:
   using Residents = std::array<std::unique_ptr<ResidentCopier>, 2>;
   using Streams = std::array<FlaggedStream, 4>;
-  CudaSegmentCopier(Streams streams, MemoryBuffer lists, Residents residents)
-      : lists_(std::move(lists)), residents_(std::move(residents)), streams_(std::move(streams)) {}
+  CudaSegmentCopier(Streams streams, MemoryBuffer lists, MemoryBuffer totals, MemoryBuffer sums, Residents residents)
+      : lists_(std::move(lists)),
+        totals_(std::move(totals)),
+        sums_(std::move(sums)),
+        residents_(std::move(residents)),
+        streams_(std::move(streams)) {}
   ~CudaSegmentCopier() override { drain(); }
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override { return submit(segments, false); }
@@ -130,7 +138,7 @@ class CudaSegmentCopier final : public SegmentCopier {
       Result<bool> done = is_done(&works_[slot]);
       if (!done.is_ok()) drain();
       if (!done.is_ok() || !*done) return done;
-      collect(works_[slot]);
+      collect(slot);
       list_ring_.release(works_[slot].list_held);
       return done;
     });
@@ -140,13 +148,14 @@ class CudaSegmentCopier final : public SegmentCopier {
   Result<bool> query_alone(CopyTicket ticket) override {
     const Result<bool> in_order = query(ticket);
     if (!in_order.is_ok() || *in_order) return in_order;
-    Work& work = works_[static_cast<uint64_t>(ticket) % kInFlight];
+    const size_t slot = static_cast<uint64_t>(ticket) % kInFlight;
+    Work& work = works_[slot];
     if (work.way == Way::kStream && work.stream < kUrgent) return false;
     const Result<bool> done = is_done(&work);
     if (!done.is_ok()) return fail(done.status());
     if (!*done) return false;
     work.way = Way::kNothing;
-    collect(work);
+    collect(slot);
     return true;
   }
 
@@ -160,8 +169,7 @@ class CudaSegmentCopier final : public SegmentCopier {
     size_t list_held = 0;
     size_t resident = 0;    // kResident: index of the copier
     CopySegment segment{};  // kResident
-    std::span<const SumPiece> pieces{};
-    uint64_t* sum = nullptr;  // of `pieces`; null: there is none, or it has been collected
+    uint64_t* sum = nullptr;  // where its checksum goes; null: there is none, or it has been collected
   };
   // Indices of streams_, behind the two of long copies: short copies, and sums of what somebody else copies.
   static constexpr size_t kUrgent = 2, kSums = 3;
@@ -183,7 +191,7 @@ class CudaSegmentCopier final : public SegmentCopier {
       started = shape.bytes <= ResidentCopier::kMostBytes ? start_short(shape.only, between_gpus, &work)
                                                           : start_copy(shape.only, &work);
     } else if (shape.segments != 0) {
-      const uint64_t piece = piece_bytes(shape.bytes);
+      const uint64_t piece = piece_bytes(shape.bytes, kManyPieces, kLeastPieceBytes);
       const size_t count = count_pieces(segments, piece);
       TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
       work.list_held = stretch.held;
@@ -235,23 +243,27 @@ class CudaSegmentCopier final : public SegmentCopier {
   /// @param copies sums what it has copied, else the sources
   Result<CopyTicket> begin_sum(std::span<const CopySegment> segments, const SumPlace& place, const Shape& shape, bool copies,
                                uint64_t& sum) {
-    const uint64_t piece = std::max(kLeastSumBytes, piece_bytes(shape.bytes));
+    const uint64_t piece = piece_bytes(shape.bytes, kManySums, kLeastSumBytes);
     const size_t count = count_pieces(segments, piece);
-    TCPX_ASSIGN_OR_RETURN(const ListStretch room, list_ring_.take(copies ? 2 * count : count));
-    const std::span<SumPiece> pieces(reinterpret_cast<SumPiece*>(lists_.host()) + room.first, count);
-    Work& work = works_[tickets_.next_slot()];
-    work = Work{.list_held = room.held, .pieces = pieces, .sum = &sum};
-    SumList list{.pieces = reinterpret_cast<SumPiece*>(lists_.device()) + room.first,
+    const bool is_whole = shape.segments == 1;
+    TCPX_ASSIGN_OR_RETURN(const ListStretch room, list_ring_.take(is_whole ? 0 : copies ? 2 * count : count));
+    const size_t slot = tickets_.next_slot();
+    Work& work = works_[slot];
+    work = Work{.list_held = room.held, .sum = &sum};
+    sum_in(slot) = 0;
+    SumList list{.pieces = reinterpret_cast<const SumPiece*>(lists_.device()) + room.first,
                  .count = static_cast<uint32_t>(count),
                  .piece_bytes = 0,
                  .whole = {},
                  .segments = reinterpret_cast<const KernelSegment*>(lists_.device()) + room.first + count,
-                 .from = shape.only.from};
-    if (shape.segments == 1) {
+                 .from = shape.only.from,
+                 .total = reinterpret_cast<SumTotal*>(totals_.device()) + slot,
+                 .sum = reinterpret_cast<uint64_t*>(sums_.device()) + slot};
+    if (is_whole) {
       list.piece_bytes = static_cast<uint32_t>(piece);
       list.whole = {copies ? shape.only.to : shape.only.from, place.begin, shape.bytes};
     } else {
-      write_sum_pieces(segments, copies, piece, place.begin, pieces.data());
+      write_sum_pieces(segments, copies, piece, place.begin, reinterpret_cast<SumPiece*>(lists_.host()) + room.first);
       if (copies) write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + room.first + count);
     }
     size_t stream = kSums;
@@ -266,11 +278,9 @@ class CudaSegmentCopier final : public SegmentCopier {
     return CopyTicket{static_cast<uint64_t>(tickets_.push())};
   }
 
-  static void collect(Work& work) {
-    if (work.sum == nullptr) return;
-    uint64_t& sum = *std::exchange(work.sum, nullptr);
-    sum = 0;
-    for (const SumPiece& piece : work.pieces) sum = ByteSumKey::add(sum, piece.position);
+  uint64_t& sum_in(size_t slot) { return reinterpret_cast<uint64_t*>(sums_.host())[slot]; }
+  void collect(size_t slot) {
+    if (uint64_t* const sum = std::exchange(works_[slot].sum, nullptr)) *sum = sum_in(slot);
   }
 
   Status mark(size_t stream, Work* work) {
@@ -309,6 +319,7 @@ class CudaSegmentCopier final : public SegmentCopier {
   TicketRing tickets_{kInFlight, "copies"};
   std::array<Work, kInFlight> works_;  // by slot of tickets_
   const MemoryBuffer lists_;           // entries of list_ring_: KernelSegment, SumPiece
+  const MemoryBuffer totals_, sums_;   // by slot of tickets_: SumTotal, and what became of it
   ListRing list_ring_{kListCapacity};
   TimePoint newest_short_{};
   size_t newest_ = 0;  // of residents_, the one launched last
@@ -341,16 +352,17 @@ Result<std::unique_ptr<SegmentCopier>> make_cuda_segment_copier(int device, Memo
   TCPX_ASSIGN_OR_RETURN(FlaggedStream first, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(FlaggedStream second, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(FlaggedStream urgent, FlaggedStream::create(device, memory));
-  TCPX_ASSIGN_OR_RETURN(FlaggedStream sums, FlaggedStream::create(device, memory));
+  TCPX_ASSIGN_OR_RETURN(FlaggedStream summing, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(MemoryBuffer lists, memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment)));
+  TCPX_ASSIGN_OR_RETURN(MemoryBuffer totals, memory.allocate_device(device, kInFlight * sizeof(SumTotal)));
+  TCPX_ASSIGN_OR_RETURN(MemoryBuffer sums, memory.allocate_mapped(device, kInFlight * sizeof(uint64_t)));
   CudaSegmentCopier::Residents residents;
   for (auto& resident : residents) {
     TCPX_ASSIGN_OR_RETURN(resident, ResidentCopier::create(device, memory));
   }
-  return std::unique_ptr<SegmentCopier>(
-      std::make_unique<CudaSegmentCopier>(CudaSegmentCopier::Streams{std::move(first), std::move(second), std::move(urgent),
-                                                                     std::move(sums)},
-                                          std::move(lists), std::move(residents)));
+  return std::unique_ptr<SegmentCopier>(std::make_unique<CudaSegmentCopier>(
+      CudaSegmentCopier::Streams{std::move(first), std::move(second), std::move(urgent), std::move(summing)}, std::move(lists),
+      std::move(totals), std::move(sums), std::move(residents)));
 }
 
 }  // namespace tcpx

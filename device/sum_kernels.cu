@@ -30,6 +30,21 @@ __device__ SumEntry sum_entry_of(const SumList& list, uint32_t i) {
           kCopies ? list.from + at : nullptr};
 }
 
+/// The block that comes last gives the sum to the host, which would take as long to add up those of thousands of blocks as NVLink to copy
+/// some MiB.
+__device__ void add_to_total(const SumList& list, uint64_t of_block) {
+  SumTotal& total = *list.total;
+  atomicAdd(&total.low, of_block & 0xffffffffu);
+  atomicAdd(&total.high, of_block >> 32);
+  __threadfence();  // who sees the count sees the sums
+  if (atomicAdd(&total.blocks, 1u) != gridDim.x - 1) return;
+  __threadfence();
+  const uint64_t low = atomicExch(&total.low, 0), high = atomicExch(&total.high, 0);
+  total.blocks = 0;
+  // Read by CudaSegmentCopier once the stream's flag, which is written behind the kernel, has been seen.
+  *list.sum = sum_add(low, sum_multiply(high, uint64_t{1} << 32));
+}
+
 /// One block for each piece. A list lies in host memory: each block fetches its entry over the bus once.
 template <bool kCopies>
 __global__ void __launch_bounds__(kSumThreads)
@@ -57,8 +72,7 @@ __global__ void __launch_bounds__(kSumThreads)
   // The last word of the string is multiplied once.
   const uint64_t behind = factors.words - words_up_to(piece.position + piece.bytes) + 1;
   const uint64_t power = over_warp(power_of_thread(factors.squares, behind, thread), sum_multiply);
-  // Read by CudaSegmentCopier once the stream's flag, which is written behind the kernel, has been seen.
-  if (thread == 0) list.pieces[blockIdx.x].position = sum_multiply(of_block, power);
+  if (thread == 0) add_to_total(list, sum_multiply(of_block, power));
 }
 
 }  // namespace sum_kernels

@@ -18,15 +18,23 @@ struct SumFactors {
   uint64_t words;                  ///< of the whole string
 };
 
-/// What a launch sums: `count` pieces, from 1, addressed by the GPU until the kernel has finished. Each `position` becomes what the piece
-/// adds to the sum of the string.
+/// What the blocks of a launch have added up, in memory of the GPU: the halves of their sums, of which no 2^31 together are too much for
+/// 64 bits. Zero before each launch; the last block leaves it so.
+struct SumTotal {
+  unsigned long long low, high;
+  uint32_t blocks;
+};
+
+/// What a launch sums: `count` pieces, from 1, addressed by the GPU until the kernel has finished.
 struct SumList {
-  SumPiece* pieces;
+  const SumPiece* pieces;
   uint32_t count;
-  uint32_t piece_bytes;           ///< not 0: the pieces are yet to be written: so many bytes each of one piece, `whole`
+  uint32_t piece_bytes;  ///< not 0: there is no list: so many bytes each of one piece, `whole`
   SumPiece whole;
   const KernelSegment* segments;  ///< to be copied first, one for each piece, and summed where they end
   const std::byte* from;          ///< of `whole`, likewise
+  SumTotal* total;                ///< of no other launch meanwhile
+  uint64_t* sum;                  ///< becomes what the pieces add to the sum of the string; the host's
 };
 
 static_assert(sizeof(SumList) + sizeof(SumFactors) <= 4096, "most bytes of a kernel's parameters");

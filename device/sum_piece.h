@@ -32,7 +32,7 @@ TCPX_HOST_DEVICE inline uint64_t sum_multiply(uint64_t a, uint64_t b) {
 /// Bytes of the string that follow each other in memory.
 struct SumPiece {
   const std::byte* from;  ///< any alignment
-  uint64_t position;      ///< of its first byte in the string; the kernel puts the piece's sum here
+  uint64_t position;      ///< of its first byte in the string
   uint64_t bytes;         ///< at least 1
 };
 
