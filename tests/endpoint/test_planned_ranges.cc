@@ -92,6 +92,36 @@ TEST_F(PlannedRangesTest, NeighboursInOtherRegionsOrSlotsStayApart) {
   EXPECT_EQ(rounds(), (std::vector<std::vector<uint64_t>>{{100, 100, 10, 10}}));
 }
 
+// Each thing in which the second of two ranges may differ from the first.
+TEST_F(PlannedRangesTest, ARangeIsCheckedThoughTheOneBeforeWasGood) {
+  using Spoil = void (*)(LocalRange&, RemoteRange&);
+  const std::vector<std::pair<Spoil, Code>> spoils = {
+      {[](LocalRange&, RemoteRange&) {}, Code::kOk},
+      {[](LocalRange& range, RemoteRange&) { range.data = static_cast<std::byte*>(range.data) - 201; }, Code::kInvalidArgument},
+      {[](LocalRange& range, RemoteRange&) { range.bytes = SIZE_MAX; }, Code::kInvalidArgument},
+      {[](LocalRange& range, RemoteRange&) { range.memory = MemoryId{99}; }, Code::kNotFound},
+      {[](LocalRange&, RemoteRange& remote) { remote.offset = (1 << 20) - 9; }, Code::kInvalidArgument},
+      {[](LocalRange&, RemoteRange& remote) { remote.offset = UINT64_MAX; }, Code::kInvalidArgument},
+      {[](LocalRange&, RemoteRange& remote) { remote.slot.bytes = 300; }, Code::kInvalidArgument},
+      {[](LocalRange&, RemoteRange& remote) { remote.slot.magic[3] ^= 1; }, Code::kInvalidArgument},
+      {[](LocalRange&, RemoteRange& remote) { remote.slot.id = {}; }, Code::kInvalidArgument},
+      {[](LocalRange&, RemoteRange& remote) { ++remote.slot.version; }, Code::kUnsupported},
+  };
+  add(0, 100, 500);
+  add(200, 10, 600);
+  const LocalRange range = ranges_.back();
+  const RemoteRange remote = remote_.back();
+  for (size_t i = 0; i < spoils.size(); ++i) {
+    ranges_.back() = range;
+    remote_.back() = remote;
+    spoils[i].first(ranges_.back(), remote_.back());
+    EXPECT_EQ(code_of_plan(), spoils[i].second) << "spoilt in way " << i;
+    NamedRanges named(ranges_, remote_);
+    EXPECT_EQ(named.check(registry_, false).code(), spoils[i].second) << "spoilt in way " << i;
+    EXPECT_EQ(named.bytes(), spoils[i].second == Code::kOk ? 110u : 0u);
+  }
+}
+
 TEST_F(PlannedRangesTest, ARoundHasWhatAPeerIsToldOfAtOnce) {
   for (size_t i = 0; i < 2 * kMaxWireRanges + 5; ++i) add(2 * i, 1, 2 * i);
   add(900'000, 0, 0);
