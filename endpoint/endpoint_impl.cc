@@ -324,9 +324,8 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   if (options.timeout && options.timeout->count() < 1) return refuse(kind, "a timeout below 1 ms");
 
   NewOperations acquired(operations_);
-  TCPX_ASSIGN_OR_RETURN(Operation* const operation, acquired.first());
+  TCPX_ASSIGN_OR_RETURN(Operation* const operation, acquired.first(kind));
   const OperationId id = operation->id;
-  operation->kind = kind;
   operation->conn = conn;
   operation->link = connection->link;
   operation->submitted_at = Clock::steady().now();
@@ -390,7 +389,7 @@ Status Endpoint::Impl::wait(OperationId id, std::optional<Milliseconds> timeout)
   const Deadline deadline = timeout ? Deadline::after(*timeout)
                                     : Deadline(later(Deadline::after(*config_.operation_timeout).at(), kWaitBeyondDeadline));
   Backoff backoff(engine_.cores());
-  engine_.look_no_more();
+  engine_.look_while([&] { return operations_.is_pending(id); }, deadline);
   for (;;) {
     const bool ended = config_.progress_thread ? operations_.wait(id, deadline, engine_.spins() ? kWaitSpin : Duration::zero())
                                                : operations_.wait(id, Deadline(TimePoint{}), Duration::zero());
@@ -426,7 +425,7 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
 
 std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {
   Backoff backoff(engine_.cores());
-  engine_.look_no_more();
+  engine_.look_while([&] { return inbox_.size() == 0 && !stop_; }, deadline);
   for (;;) {
     const Deadline look = config_.progress_thread ? Deadline::after(kLookAtStop).earlier(deadline) : Deadline(TimePoint{});
     std::vector<NotifyMsg> taken = inbox_.take_all(look);

@@ -83,7 +83,7 @@ bool LocalOperations::start_leased(LocalOperation& local) {
   if ((!writes && operation.kind != OperationKind::kRead) || local.asks || operation.bytes == 0) return false;
   if (operation.bytes < kLeastLeased && !is_on_gpu(operation.ranges) && !link_.stream->peer_sleeps()) return false;
   auto job = job_of(local, Packing::kWhole);
-  job->alone = link_.shared.operations.outstanding() == 1;
+  job->alone = link_.shared.operations.outstanding_but_receives() == 1;
   if (!link_.lanes.move_leased(job, operation.remote, writes)) return false;
   local.enter(Phase::kMoving);
   ++local.jobs;

@@ -110,14 +110,16 @@ OperationTable::~OperationTable() {
   }
 }
 
-Result<Operation*> OperationTable::acquire() {
+Result<Operation*> OperationTable::acquire(OperationKind kind) {
   uint32_t index = 0;
   if (!take_index(index)) {
     return Status(Code::kExhausted, "start an operation",
                   concat(capacity_, " operations have been started and not yet polled to their end"));
   }
   outstanding_.fetch_add(1, std::memory_order_relaxed);
+  if (kind == OperationKind::kRecv) receives_.fetch_add(1, std::memory_order_relaxed);
   Operation& operation = at(index);
+  operation.kind = kind;
   const uint64_t generation = (operation.word_.load(std::memory_order_relaxed) >> kGenerationShift) + 1;
   operation.id = OperationId{generation << kIndexBits | index};
   operation.word_.store(generation << kGenerationShift | kPending, std::memory_order_release);
@@ -304,7 +306,6 @@ void OperationTable::empty(Operation& operation) {
   empty_vector(operation.uses);
   operation.notify.reset();
   operation.whole = nullptr;
-  operation.kind = OperationKind::kSend;
   operation.conn = ConnId{};
   operation.link = 0;
   operation.sequence = 0;
@@ -316,12 +317,13 @@ void OperationTable::give_back(Operation& operation) {
     operation.event_.store(nullptr, std::memory_order_release);
     operation.signal_.reset();
   }
+  if (operation.kind == OperationKind::kRecv) receives_.fetch_sub(1, std::memory_order_relaxed);
   outstanding_.fetch_sub(1, std::memory_order_relaxed);
   push_free(index_of(operation.id));
 }
 
-Result<Operation*> NewOperations::first() {
-  auto acquired = table_.acquire();
+Result<Operation*> NewOperations::first(OperationKind kind) {
+  auto acquired = table_.acquire(kind);
   if (acquired.is_ok()) all_[count_++] = *acquired;
   return acquired;
 }
@@ -329,13 +331,12 @@ Result<Operation*> NewOperations::first() {
 bool NewOperations::add(size_t count) {
   const size_t before = count_;
   while (count_ < before + count) {
-    const auto acquired = table_.acquire();
+    const auto acquired = table_.acquire(all_[0]->kind);
     if (!acquired.is_ok()) {
       drop_to(before);
       return false;
     }
     Operation& added = **acquired;
-    added.kind = all_[0]->kind;
     added.conn = all_[0]->conn;
     added.link = all_[0]->link;
     added.submitted_at = all_[0]->submitted_at;

@@ -89,9 +89,9 @@ class OperationTable {
   OperationTable(const OperationTable&) = delete;
   OperationTable& operator=(const OperationTable&) = delete;
 
-  /// A free slot with a new id, pending; everything else in it is empty.
+  /// A free slot with a new id and this kind, pending; everything else in it is empty.
   /// @return kExhausted: `capacity` operations have not been polled to their end
-  Result<Operation*> acquire();
+  Result<Operation*> acquire(OperationKind kind = OperationKind::kSend);
   /// Gives back an acquired operation whose end nobody will poll.
   void abandon(Operation& operation);
   /// Makes one operation of several, before they are submitted: it ends when they have ended, with the first error of them, and nobody
@@ -123,6 +123,8 @@ class OperationTable {
 
   /// Operations acquired and not given back.
   uint64_t outstanding() const { return outstanding_.load(std::memory_order_relaxed); }
+  /// Those of them that are no receives, which are posted ahead and wait for the peer.
+  uint64_t outstanding_but_receives() const { return outstanding() - receives_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr uint32_t kBlockSlots = 256;
@@ -147,7 +149,7 @@ class OperationTable {
   Mutex grow_mutex_;
   /// Top of the free list: changes so far << 21 | index + 1. Last in, first out, because the slot used last is warm in the cache.
   std::atomic<uint64_t> free_{0};
-  std::atomic<uint64_t> outstanding_{0};
+  std::atomic<uint64_t> outstanding_{0}, receives_{0};
   std::atomic<bool> cancel_requested_{false};
 };
 
@@ -160,7 +162,7 @@ class NewOperations {
   NewOperations& operator=(const NewOperations&) = delete;
 
   /// Call it once. @return as OperationTable::acquire
-  Result<Operation*> first();
+  Result<Operation*> first(OperationKind kind);
   /// Adds `count`, at most kMaxParts + 1, with kind, connection and times of the first. @return false: there are not so many, none was added
   bool add(size_t count);
   std::span<Operation* const> all() const { return std::span(all_).first(count_); }

@@ -1,5 +1,6 @@
 #include "endpoint/progress_engine.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -21,11 +22,11 @@ constexpr Duration kSpin = std::chrono::microseconds(200);
 // for: it sleeps then, and is woken on a core that is free.
 constexpr Duration kSpinOfFew = std::chrono::microseconds(100);
 constexpr Duration kAwhile = std::chrono::microseconds(10);
-// An application that has looked so often, with no longer pauses, takes the turns of the progress thread. That one looks after it so
-// often, and takes over again when the application has stopped.
+// An application that has looked so often, with no longer pauses, takes the turns of the progress thread. That one looks after it, at first
+// soon and then so often, and takes over again when the application has stopped.
 constexpr uint32_t kLooks = 16;
 constexpr Duration kLookPause = std::chrono::microseconds(50);
-constexpr Duration kNap = std::chrono::microseconds(500);
+constexpr Duration kFirstNap = std::chrono::microseconds(50), kNap = std::chrono::microseconds(500);
 // Turns of a caller in a row: what a turn finds to do often leaves something to the next one.
 constexpr int kTurnsOfALook = 4;
 
@@ -150,9 +151,10 @@ bool ProgressEngine::is_looked_for(TimePoint now) const {
 // they begin and notify makes no whole turn.
 void ProgressEngine::nap(uint64_t changes) {
   naps_ = true;
-  for (bool looks = true; looks && !stop_; changes = changes_.load()) {
+  Duration pause = kFirstNap;
+  for (bool looks = true; looks && !stop_; changes = changes_.load(), pause = std::min(2 * pause, kNap)) {
     const uint32_t looked = looks_in_a_row_.load(std::memory_order_relaxed);
-    (void)rest(WakeableEpoll::Until::kWoken, kNap, changes);
+    (void)rest(WakeableEpoll::Until::kWoken, pause, changes);
     looks = is_looked_for(Clock::steady().now()) &&
             (looks_.load(std::memory_order_relaxed) || looks_in_a_row_.load(std::memory_order_relaxed) != looked);
   }

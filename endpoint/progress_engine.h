@@ -57,13 +57,13 @@ class ProgressEngine {
   /// Gives everything submitted so far to its links.
   void drain() TCPX_REQUIRES(mutex_);
 
-  /// Begins the only operation on this thread if the progress thread rests, which is faster than waking it; on few cores also while that
-  /// has nothing to do.
+  /// Begins the only operation on this thread, but for posted receives, if the progress thread rests, which is faster than waking it; on
+  /// few cores also while that has nothing to do.
   void submit(Operation& operation) TCPX_EXCLUDES(mutex_) {
     const ConnId conn = operation.conn;
     const OperationId id = operation.id;
     submitted_.push(operation);  // it may have ended by now
-    if (!may_begin_here() || operations_.outstanding() > 1 || !begin_here(conn, id)) events_.wake();
+    if (!may_begin_here() || operations_.outstanding_but_receives() > 1 || !begin_here(conn, id)) events_.wake();
   }
   /// Call when the application has looked for an end or a notification that has not come. Makes a turn in place of a progress thread that
   /// rests; as long as the application looks again and again, that goes on resting. @return true when something advanced
@@ -72,10 +72,15 @@ class ProgressEngine {
   bool naps() const { return naps_.load(std::memory_order_relaxed); }
   /// True while callers may make turns in place of the progress thread.
   bool rests() const { return rests_.load(std::memory_order_relaxed); }
-  /// Call before a wait that makes no progress by itself: the progress thread takes over again.
-  void look_no_more() {
-    if (looks_in_a_row_.load(std::memory_order_relaxed) != 0) looks_in_a_row_.store(0, std::memory_order_relaxed);
-    if (naps()) events_.wake();
+  /// Call before a wait, which makes no progress by itself. On few cores this thread looks while `waits` is true, for a short while: to be
+  /// woken takes longer, and on two cores each message needs the one of the progress thread, too. Then that takes over again.
+  template <class Waits>
+  void look_while(Waits waits, Deadline deadline) {
+    if (config_.progress_thread && !spins()) {
+      const Deadline until = Deadline::after(kLookBeforeAWait).earlier(deadline);
+      while (waits() && !until.expired()) (void)look();
+    }
+    if (waits()) look_no_more();
   }
   /// Sends a notification on this thread if the lock is free, which is faster than waking the progress thread; else that sends it.
   void notify(std::unique_ptr<Notification> notification) TCPX_EXCLUDES(mutex_);
@@ -96,6 +101,8 @@ class ProgressEngine {
   bool spins() const { return !cores_are_few(cores_); }
 
  private:
+  static constexpr Duration kLookBeforeAWait = std::chrono::microseconds(200);
+
   void run();
   bool turn() TCPX_REQUIRES(mutex_);
   bool move_bytes(bool readable) TCPX_REQUIRES(mutex_);
@@ -108,6 +115,10 @@ class ProgressEngine {
   bool begin_here(ConnId conn, std::optional<OperationId> id) TCPX_EXCLUDES(mutex_);
   bool sleep(std::optional<Duration> longest, uint64_t changes);
   bool is_looked_for(TimePoint now) const;
+  void look_no_more() {
+    if (looks_in_a_row_.load(std::memory_order_relaxed) != 0) looks_in_a_row_.store(0, std::memory_order_relaxed);
+    if (naps()) events_.wake();
+  }
   void nap(uint64_t changes);
   bool rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes);
 

@@ -54,7 +54,7 @@ class OperationParts : public ::testing::Test {
  protected:
   OperationParts() {
     table_.submit_last_parts_to(submitted_);
-    whole_ = must(of_whole_.first());
+    whole_ = must(of_whole_.first(OperationKind::kWrite));
     id_ = whole_->id;
   }
   /// @return the parts, without the last one

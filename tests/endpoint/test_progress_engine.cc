@@ -275,6 +275,32 @@ TEST_F(EngineOnFewCores, TheCallerBeginsAnOperationWhileTheProgressThreadHasNoth
 }
 
 // The bytes that a thread moves may be those for which it waits itself.
+// They wait for the peer, so they are no burst that the progress thread should take.
+TEST_F(EngineOnFewCores, PostedReceivesKeepNobodyFromBeginning) {
+  Operation& receive = *operations_.acquire(OperationKind::kRecv).value();
+  EXPECT_TRUE(wait_until([&] { return begins_here(); }));
+  Operation& write = *operations_.acquire(OperationKind::kWrite).value();
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(begins_here()) << "after a write that has not ended";
+  operations_.abandon(write);
+  EXPECT_TRUE(wait_until([&] { return begins_here(); }));
+  operations_.abandon(receive);
+}
+
+TEST_F(EngineOnFewCores, WhoWaitsLooksForAWhile) {
+  const auto self = std::this_thread::get_id();
+  EXPECT_TRUE(wait_until([&] {
+    if (!naps()) return false;
+    const int moved = io_->moved;
+    io_->come();
+    engine_.look_while([&] { return io_->moved == moved; }, soon());
+    EXPECT_TRUE(wait_until([&] { return io_->moved != moved; }));
+    return io_->moved_on.load() == self;
+  })) << "the bytes have come by the progress thread each time";
+  ASSERT_TRUE(naps());
+  engine_.look_while([] { return true; }, soon());
+  EXPECT_TRUE(wait_until([&] { return !engine_.naps(); })) << "nobody makes turns";
+}
+
 TEST_F(EngineWithIo, WhatItsOwnTurnTellsNeedsNoWaking) {
   std::atomic<int> told = 0;
   io_->told = [&] {
