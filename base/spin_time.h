@@ -57,13 +57,15 @@ class SpinTime {
     return crowded_;
   }
 
+  /// So long another thread has the core that has much to do, if it gets it.
+  static constexpr Duration kSlice = std::chrono::milliseconds(1);
+
   /// Tells that the thread gave its core away at `begin` and has it again `now`. After a slice of another thread it polls no more for a while.
   void yielded(TimePoint begin, TimePoint now) {
     if (now - begin >= kSlice) stop(now);
   }
 
  private:
-  static constexpr Duration kSlice = std::chrono::milliseconds(1);
   static constexpr int kWorthIt = 4, kMostWorth = 8;
 
   // A poll that finds nothing costs more than one that finds something saves.

@@ -73,10 +73,11 @@ class ProgressEngine {
   /// True while callers may make turns in place of the progress thread.
   bool rests() const { return rests_.load(std::memory_order_relaxed); }
   /// Call before a wait, which makes no progress by itself. On few cores this thread looks while `waits` is true, for a short while: to be
-  /// woken takes longer, and on two cores each message needs the one of the progress thread, too. Then that takes over again.
+  /// woken takes longer, and on two cores each message needs the one of the progress thread, too. Then that takes over again. Where other
+  /// threads want all cores a sleeper gets one sooner than who yields.
   template <class Waits>
   void look_while(Waits waits, Deadline deadline) {
-    if (config_.progress_thread && !spins()) {
+    if (config_.progress_thread && !spins() && !is_crowded()) {
       const Deadline until = Deadline::after(kLookBeforeAWait).earlier(deadline);
       while (waits() && !until.expired()) (void)look();
     }
@@ -115,6 +116,7 @@ class ProgressEngine {
   bool begin_here(ConnId conn, std::optional<OperationId> id) TCPX_EXCLUDES(mutex_);
   bool sleep(std::optional<Duration> longest, uint64_t changes);
   bool is_looked_for(TimePoint now) const;
+  bool is_crowded() const { return Clock::steady().now().time_since_epoch() < crowded_until_.load(std::memory_order_relaxed); }
   void look_no_more() {
     if (looks_in_a_row_.load(std::memory_order_relaxed) != 0) looks_in_a_row_.store(0, std::memory_order_relaxed);
     if (naps()) events_.wake();
@@ -139,6 +141,7 @@ class ProgressEngine {
   alignas(64) std::atomic<Duration> looked_at_{};  // when the last one ended, since the clock's epoch
   std::atomic<bool> looks_{false};                 // one is under way; it may have yielded its core
   std::atomic<uint32_t> looks_in_a_row_{0};
+  std::atomic<Duration> crowded_until_{};  // since the clock's epoch: a look has yielded to a thread that had much to do
   // Cache lines of its own, because every submitter reads it while the members above change in every turn.
   alignas(64) WakeableEpoll events_;
   FairMutex mutex_;

@@ -2,10 +2,10 @@
 #include "base/spin_time.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <atomic>
 
+#include "tests/support/one_core.h"
 #include "tests/support/threads.h"
 
 namespace tcpx::testing {
@@ -114,15 +114,9 @@ TEST_F(SpinTimeTest, OneThatIsNotToPollAsksNobody) {
 // The count that it goes by: two threads on one core take turns.
 TEST(Interruptions, ThreadsThatShareACoreAreInterrupted) {
   constexpr int kThreads = 2;
-  cpu_set_t allowed, one;
-  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
-  int core = 0;
-  while (!CPU_ISSET(core, &allowed)) ++core;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
   std::atomic<int> interrupted{0};
   run_together(kThreads, [&](size_t) {
-    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    ASSERT_NO_FATAL_FAILURE(run_on_first_core());
     const uint64_t before = count_interruptions();
     const Deadline long_enough = Deadline::after(std::chrono::seconds(20));
     bool counted = false;

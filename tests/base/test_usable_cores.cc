@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sched.h>
 
 #include <string>
 
+#include "tests/support/one_core.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/threads.h"
 
@@ -24,14 +26,9 @@ TEST_F(UsableCores, ThoseThatTheProcessMayRunOn) {
   cpu_set_t allowed;
   ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
   EXPECT_EQ(all_, static_cast<uint32_t>(CPU_COUNT(&allowed)));
-  int first = 0;
-  while (!CPU_ISSET(first, &allowed)) ++first;
   // The affinity is each thread's own: this one is as one of a process that may use a single core.
   run_together(1, [&](size_t) {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(first, &one);
-    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    ASSERT_NO_FATAL_FAILURE(run_on_first_core());
     EXPECT_EQ(count_usable_cores(root_.path()), 1u);
   });
 }

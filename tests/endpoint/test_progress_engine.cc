@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "tests/support/ok.h"
+#include "tests/support/one_core.h"
+#include "tests/support/threads.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -274,7 +276,6 @@ TEST_F(EngineOnFewCores, TheCallerBeginsAnOperationWhileTheProgressThreadHasNoth
   EXPECT_TRUE(wait_until([&] { return begins_here(); }));
 }
 
-// The bytes that a thread moves may be those for which it waits itself.
 // They wait for the peer, so they are no burst that the progress thread should take.
 TEST_F(EngineOnFewCores, PostedReceivesKeepNobodyFromBeginning) {
   Operation& receive = *operations_.acquire(OperationKind::kRecv).value();
@@ -301,6 +302,28 @@ TEST_F(EngineOnFewCores, WhoWaitsLooksForAWhile) {
   EXPECT_TRUE(wait_until([&] { return !engine_.naps(); })) << "nobody makes turns";
 }
 
+// It would get the core back only after the other thread's slice, each time; who sleeps is woken on time.
+TEST_F(EngineOnFewCores, WhoWaitsBesideABusyThreadSleepsAtOnce) {
+  std::atomic<bool> ends{false};
+  std::thread busy([&] {
+    run_on_first_core();
+    while (!ends) {
+    }
+  });
+  run_together(1, [&](size_t) {
+    ASSERT_NO_FATAL_FAILURE(run_on_first_core());
+    EXPECT_TRUE(wait_until([&] {
+      int asked = 0;
+      const auto waits = [&] { return ++asked > 0; };
+      engine_.look_while(waits, soon());
+      return asked == 1;  // only whether it has to wait any longer
+    }));
+  });
+  ends = true;
+  busy.join();
+}
+
+// The bytes that a thread moves may be those for which it waits itself.
 TEST_F(EngineWithIo, WhatItsOwnTurnTellsNeedsNoWaking) {
   std::atomic<int> told = 0;
   io_->told = [&] {
