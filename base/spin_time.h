@@ -57,7 +57,7 @@ class SpinTime {
     return crowded_;
   }
 
-  /// So long another thread has the core that has much to do, if it gets it.
+  /// A thread that has much to do keeps a core for at least so long once it has it.
   static constexpr Duration kSlice = std::chrono::milliseconds(1);
 
   /// Tells that the thread gave its core away at `begin` and has it again `now`. After a slice of another thread it polls no more for a while.
