@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/fair_mutex.h"
 #include "base/mutex.h"
 #include "endpoint/current_gpu.h"
