@@ -389,7 +389,8 @@ Status Endpoint::Impl::wait(OperationId id, std::optional<Milliseconds> timeout)
   const Deadline deadline = timeout ? Deadline::after(*timeout)
                                     : Deadline(later(Deadline::after(*config_.operation_timeout).at(), kWaitBeyondDeadline));
   Backoff backoff(engine_.cores());
-  engine_.look_while([&] { return operations_.is_pending(id); }, deadline);
+  const ProgressEngine::Waiter waiter(
+      engine_, [&] { return operations_.is_pending(id); }, deadline);
   for (;;) {
     const bool ended = config_.progress_thread ? operations_.wait(id, deadline, engine_.spins() ? kWaitSpin : Duration::zero())
                                                : operations_.wait(id, Deadline(TimePoint{}), Duration::zero());
@@ -425,7 +426,8 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
 
 std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {
   Backoff backoff(engine_.cores());
-  engine_.look_while([&] { return inbox_.size() == 0 && !stop_; }, deadline);
+  const ProgressEngine::Waiter waiter(
+      engine_, [&] { return inbox_.size() == 0 && !stop_; }, deadline);
   for (;;) {
     const Deadline look = config_.progress_thread ? Deadline::after(kLookAtStop).earlier(deadline) : Deadline(TimePoint{});
     std::vector<NotifyMsg> taken = inbox_.take_all(look);

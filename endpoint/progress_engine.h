@@ -73,17 +73,35 @@ class ProgressEngine {
   bool naps() const { return naps_.load(std::memory_order_relaxed); }
   /// True while callers may make turns in place of the progress thread.
   bool rests() const { return rests_.load(std::memory_order_relaxed); }
-  /// Call before a wait, which makes no progress by itself. On few cores this thread looks while `waits` is true, for a short while: to be
-  /// woken takes longer, and on two cores each message needs the one of the progress thread, too. Then that takes over again. Where other
-  /// threads want all cores a sleeper gets one sooner than who yields.
-  template <class Waits>
-  void look_while(Waits waits, Deadline deadline) {
-    if (config_.progress_thread && !spins() && !is_crowded()) {
-      const Deadline until = Deadline::after(kLookBeforeAWait).earlier(deadline);
-      while (waits() && !until.expired()) (void)look();
+  /// A wait of an application's thread, which makes no progress by itself, from before it sleeps to its end. On few cores the thread first
+  /// looks, for a short while: to be woken takes longer, and on two cores each message needs the one of the progress thread, too. Then that
+  /// takes over again. Of several who wait one looks, for all. Where other threads want all cores a sleeper gets one sooner than who yields.
+  class Waiter {
+   public:
+    /// @param waits asked whether there is still something to wait for
+    template <class Waits>
+    Waiter(ProgressEngine& engine, Waits waits, Deadline deadline) : engine_(engine) {
+      const bool may_look = engine.config_.progress_thread && !engine.spins() && !engine.is_crowded();
+      if (may_look && !engine.waiter_looks_.exchange(true)) {
+        const Deadline until = Deadline::after(kLookBeforeAWait).earlier(deadline);
+        while (waits() && !until.expired()) (void)engine.look();
+        engine.waiter_looks_.store(false);
+      }
+      sleeps_ = waits();
+      if (sleeps_) engine.sleepers_.fetch_add(1);
+      // Who looks has told that it leaves before it asks for sleepers, and who sleeps the other way round: one of them sees the other.
+      if (engine.sleepers_.load() > 0 && !(may_look && engine.waiter_looks_.load())) engine.look_no_more();
     }
-    if (waits()) look_no_more();
-  }
+    ~Waiter() {
+      if (sleeps_) engine_.sleepers_.fetch_sub(1);
+    }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+   private:
+    ProgressEngine& engine_;
+    bool sleeps_ = false;
+  };
   /// Sends a notification on this thread if the lock is free, which is faster than waking the progress thread; else that sends it.
   void notify(std::unique_ptr<Notification> notification) TCPX_EXCLUDES(mutex_);
   /// Ends a sleep of the thread, after something has changed.
@@ -142,6 +160,8 @@ class ProgressEngine {
   alignas(64) std::atomic<Duration> looked_at_{};  // when the last one ended, since the clock's epoch
   std::atomic<bool> looks_{false};                 // one is under way; it may have yielded its core
   std::atomic<uint32_t> looks_in_a_row_{0};
+  std::atomic<bool> waiter_looks_{false};
+  std::atomic<uint32_t> sleepers_{0};      // who waits, and does not look
   std::atomic<Duration> crowded_until_{};  // since the clock's epoch: a look has yielded to a thread that had much to do
   // Cache lines of its own, because every submitter reads it while the members above change in every turn.
   alignas(64) WakeableEpoll events_;

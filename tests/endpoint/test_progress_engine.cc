@@ -293,13 +293,30 @@ TEST_F(EngineOnFewCores, WhoWaitsLooksForAWhile) {
     if (!naps()) return false;
     const int moved = io_->moved;
     io_->come();
-    engine_.look_while([&] { return io_->moved == moved; }, soon());
+    const ProgressEngine::Waiter waiter(
+        engine_, [&] { return io_->moved == moved; }, soon());
     EXPECT_TRUE(wait_until([&] { return io_->moved != moved; }));
     return io_->moved_on.load() == self;
   })) << "the bytes have come by the progress thread each time";
   ASSERT_TRUE(naps());
-  engine_.look_while([] { return true; }, soon());
+  const ProgressEngine::Waiter waiter(
+      engine_, [] { return true; }, soon());
   EXPECT_TRUE(wait_until([&] { return !engine_.naps(); })) << "nobody makes turns";
+}
+
+TEST_F(EngineOnFewCores, OneOfSeveralWhoWaitLooks) {
+  EXPECT_TRUE(wait_until([&] {
+    int asked = 0;
+    std::optional<ProgressEngine::Waiter> second;
+    const auto waits = [&] {
+      if (!second)
+        second.emplace(
+            engine_, [&] { return ++asked > 0; }, soon());
+      return false;
+    };
+    const ProgressEngine::Waiter first(engine_, waits, soon());
+    return asked == 1;  // only whether it has to wait at all
+  }));
 }
 
 // It would get the core back only after the other thread's slice, each time; who sleeps is woken on time.
@@ -314,8 +331,8 @@ TEST_F(EngineOnFewCores, WhoWaitsBesideABusyThreadSleepsAtOnce) {
     ASSERT_NO_FATAL_FAILURE(run_on_first_core());
     EXPECT_TRUE(wait_until([&] {
       int asked = 0;
-      const auto waits = [&] { return ++asked > 0; };
-      engine_.look_while(waits, soon());
+      const ProgressEngine::Waiter waiter(
+          engine_, [&] { return ++asked > 0; }, soon());
       return asked == 1;  // only whether it has to wait any longer
     }));
   });
