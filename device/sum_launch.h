@@ -18,14 +18,14 @@ struct SumFactors {
   uint64_t words;                  ///< of the whole string
 };
 
-/// What the blocks of a launch have added up, in memory of the GPU: the halves of their sums, of which no 2^31 together are too much for
-/// 64 bits. Zero before each launch; the last block leaves it so.
+/// The total of a launch while its blocks add to it, in memory of the GPU: the halves of their sums, of which no 2^31 together are too much
+/// for 64 bits. Zero before each launch; the last block leaves it so.
 struct SumTotal {
   unsigned long long low, high;
   uint32_t blocks;
 };
 
-/// What a launch sums: `count` pieces, from 1, addressed by the GPU until the kernel has finished.
+/// The part of a string that a launch sums: `count` pieces, from 1, addressed by the GPU until the kernel has finished.
 struct SumList {
   const SumPiece* pieces;
   uint32_t count;

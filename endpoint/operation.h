@@ -123,7 +123,7 @@ class OperationTable {
 
   /// Operations acquired and not given back.
   uint64_t outstanding() const { return outstanding_.load(std::memory_order_relaxed); }
-  /// Those of them that are no receives, which are posted ahead and wait for the peer. Not exact while others start or end.
+  /// Outstanding operations that are no receives, which are posted ahead and wait for the peer. Not exact while others start or end.
   uint64_t outstanding_but_receives() const { return outstanding() - receives_.load(std::memory_order_relaxed); }
 
  private:

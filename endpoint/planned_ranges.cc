@@ -53,7 +53,7 @@ class RangeChecker {
     bytes_ += range.bytes;
     return Status::ok();
   }
-  /// Of all ranges.
+  /// Bytes of all ranges.
   uint64_t bytes() const { return bytes_; }
   /// True when a slot at least counts its uses.
   bool counts_uses() const { return counts_uses_; }

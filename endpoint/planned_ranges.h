@@ -64,7 +64,7 @@ class NamedRanges {
 
   /// Checks them, and holds their regions. @param writes they will be written. @return as plan_ranges
   Status check(MemoryRegistry& registry, bool writes);
-  /// Of all ranges, after `check`.
+  /// Bytes of all ranges, after `check`.
   uint64_t bytes() const { return bytes_; }
   /// True when a slot at least counts its uses, after `check`.
   bool counts_uses() const { return counts_uses_; }

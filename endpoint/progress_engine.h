@@ -89,7 +89,7 @@ class ProgressEngine {
       }
       sleeps_ = waits();
       if (sleeps_) engine.sleepers_.fetch_add(1);
-      // Who looks has told that it leaves before it asks for sleepers, and who sleeps the other way round: one of them sees the other.
+      // A thread that looks tells that it leaves before it asks for sleepers, and one that sleeps the other way round: either sees the other.
       if (engine.sleepers_.load() > 0 && !(may_look && engine.waiter_looks_.load())) engine.look_no_more();
     }
     ~Waiter() {
