@@ -16,7 +16,7 @@
 namespace tcpx {
 namespace {
 
-// Short, because on few cores a spinning thread may keep the working one from its core.
+// A wait polls for so long before it sleeps, unless cores are few: then ProgressEngine::Waiter looks.
 constexpr Duration kWaitSpin = std::chrono::microseconds(200);
 constexpr size_t kMaxNotifyWaits = 65536;                        // notifications of a connection that wait for the peer's window
 constexpr size_t kMaxNotifyWaitBytes = 64u << 20;                // bytes of their names and texts

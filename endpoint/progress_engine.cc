@@ -208,14 +208,14 @@ bool ProgressEngine::look() {
     mutex_.unlock();
     if (polls) events_.wake();
   }
+  TimePoint now = Clock::steady().now();
   if (!advanced && !spins()) {
-    const TimePoint begin = Clock::steady().now();
     std::this_thread::yield();
-    const TimePoint back = Clock::steady().now();
-    if (back - begin >= SpinTime::kSlice)
-      crowded_until_.store((back + SpinTime::kShortestPause).time_since_epoch(), std::memory_order_relaxed);
+    const TimePoint begin = std::exchange(now, Clock::steady().now());
+    if (now - begin >= SpinTime::kSlice)
+      crowded_until_.store((now + SpinTime::kShortestPause).time_since_epoch(), std::memory_order_relaxed);
   }
-  looked_at_.store(Clock::steady().now().time_since_epoch(), std::memory_order_relaxed);
+  looked_at_.store(now.time_since_epoch(), std::memory_order_relaxed);
   looks_.store(false, std::memory_order_relaxed);
   return advanced;
 }

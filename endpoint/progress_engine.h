@@ -81,7 +81,11 @@ class ProgressEngine {
     /// @param waits asked whether there is still something to wait for
     template <class Waits>
     Waiter(ProgressEngine& engine, Waits waits, Deadline deadline) : engine_(engine) {
-      const bool may_look = engine.config_.progress_thread && !engine.spins() && !engine.is_crowded();
+      if (engine.spins()) {
+        engine.look_no_more();
+        return;
+      }
+      const bool may_look = engine.config_.progress_thread && !engine.is_crowded();
       if (may_look && !engine.waiter_looks_.exchange(true)) {
         const Deadline until = Deadline::after(kLookBeforeAWait).earlier(deadline);
         while (waits() && !until.expired()) (void)engine.look();
