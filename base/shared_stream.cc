@@ -22,8 +22,13 @@ Status broken() {
 }  // namespace
 
 Result<size_t> SharedStream::write(std::span<const std::byte> data) {
-  const uint64_t held = written_ - out_.read.load(std::memory_order_acquire);
-  if (held > SharedRing::kBytes) return broken();
+  uint64_t held = written_ - peer_read_;
+  if (SharedRing::kBytes - held < data.size()) {
+    const uint64_t read = out_.read.load(std::memory_order_acquire);
+    held = written_ - read;
+    if (held > SharedRing::kBytes) return broken();
+    peer_read_ = read;
+  }
   const size_t bytes = std::min(data.size(), SharedRing::kBytes - static_cast<size_t>(held));
   if (bytes == 0) return size_t{0};
   const size_t at = written_ % SharedRing::kBytes;

@@ -90,6 +90,7 @@ class SharedStream {
   ForeignFd& socket_;
   // This end's own counters. The peer reads those in shared memory, and could change them.
   uint64_t written_ = 0, read_ = 0;
+  uint64_t peer_read_ = 0;  // checked; looked up only when there seems to be too little room, as it is in the peer's cache
   bool asleep_ = false;
   bool gone_ = false;  // the socket has ended
 };

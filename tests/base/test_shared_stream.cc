@@ -219,7 +219,7 @@ TEST_F(SharedStreamTest, CountersThatDoNotAddUpAreRefused) {
   }
   for (const uint64_t read : {uint64_t{11}, uint64_t{1} << 40}) {
     pair_.forth->read = read;
-    EXPECT_EQ(a_->write(data(1)).status().code(), Code::kProtocol) << read;
+    EXPECT_EQ(a_->write(data(SharedRing::kBytes)).status().code(), Code::kProtocol) << read << ", which it has to look up";
   }
   // The count that this end has written itself is not believed either.
   pair_.forth->written = 0;
