@@ -37,6 +37,9 @@ class TCPX_THREAD_ANNOTATION(capability("mutex")) FairMutex {
     return word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire, std::memory_order_relaxed);
   }
 
+  /// True while a thread has it.
+  bool is_held() const { return word_.load(std::memory_order_relaxed) != kFree; }
+
   /// Hands the mutex to the thread that has waited longest; no other thread can get in between.
   void unlock() TCPX_THREAD_ANNOTATION(release_capability()) {
     Word held = kHeld;

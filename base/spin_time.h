@@ -27,6 +27,15 @@ inline uint64_t count_interruptions() {
   return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? static_cast<uint64_t>(usage.ru_nivcsw) : 0;
 }
 
+/// Call in a loop that polls memory: the core does less, and sees sooner what another one writes.
+inline void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 /// Belongs to one thread, and only that thread calls `after` and `is_crowded`.
 class SpinTime {
  public:

@@ -16,8 +16,6 @@
 namespace tcpx {
 namespace {
 
-// A wait polls for so long before it sleeps, unless cores are few: then ProgressEngine::Waiter looks.
-constexpr Duration kWaitSpin = std::chrono::microseconds(200);
 constexpr size_t kMaxNotifyWaits = 65536;                        // notifications of a connection that wait for the peer's window
 constexpr size_t kMaxNotifyWaitBytes = 64u << 20;                // bytes of their names and texts
 constexpr Duration kEnd = std::chrono::seconds(4);               // longest time to close all links
@@ -392,8 +390,7 @@ Status Endpoint::Impl::wait(OperationId id, std::optional<Milliseconds> timeout)
   const ProgressEngine::Waiter waiter(
       engine_, [&] { return operations_.is_pending(id); }, deadline);
   for (;;) {
-    const bool ended = config_.progress_thread ? operations_.wait(id, deadline, engine_.spins() ? kWaitSpin : Duration::zero())
-                                               : operations_.wait(id, Deadline(TimePoint{}), Duration::zero());
+    const bool ended = operations_.wait(id, config_.progress_thread ? deadline : Deadline(TimePoint{}), waiter.spin());
     if (ended) {
       OperationAnswer answer = operations_.poll(id);
       if (answer.state == OperationState::kUnknown)

@@ -10,6 +10,7 @@
 #include <cassert>
 #include <utility>
 
+#include "base/spin_time.h"
 #include "base/text.h"
 #include "base/timespec.h"
 
@@ -70,14 +71,6 @@ void sleep_on(std::atomic<uint64_t>& word, uint64_t seen, Deadline deadline) {
 
 void wake_all(std::atomic<uint64_t>& word) {
   ::syscall(SYS_futex, futex_of(word), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
-}
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 }  // namespace

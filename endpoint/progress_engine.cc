@@ -7,7 +7,6 @@
 #include "base/cpu_affinity.h"
 #include "base/own_thread.h"
 #include "base/pci_device.h"
-#include "base/spin_time.h"
 #include "base/usable_cores.h"
 
 namespace tcpx {
@@ -25,8 +24,12 @@ constexpr Duration kAwhile = std::chrono::microseconds(10);
 // An application that has looked so often, with no longer pauses, takes the turns of the progress thread. That one looks after it, at first
 // soon and then so often, and takes over again when the application has stopped.
 constexpr uint32_t kLooks = 16;
-constexpr Duration kLookPause = std::chrono::microseconds(50);
+constexpr Duration kLookPause = std::chrono::microseconds(5), kLookPauseOfFew = std::chrono::microseconds(50);
 constexpr Duration kFirstNap = std::chrono::microseconds(50), kNap = std::chrono::microseconds(500);
+// Where cores are many it stays awake as long as looks find something, and looks after the application so often: if it read what a look
+// writes much more often, both would wait for that cache line. When it has taken over for nothing, or because an operation needs polling as
+// those of GPU memory do, the same would happen with the next ones.
+constexpr Duration kWatch = std::chrono::microseconds(2), kWatchPause = std::chrono::milliseconds(5);
 // Turns of a caller in a row: what a turn finds to do often leaves something to the next one.
 constexpr int kTurnsOfALook = 4;
 
@@ -75,12 +78,13 @@ void ProgressEngine::run() {
   if (memory_.has_gpu()) (void)memory_.set_current_device(config_.gpu_idx);
   SpinTime spin = spins() ? SpinTime(kSpin) : SpinTime(kSpinOfFew, count_none);
   Backoff backoff(cores_);
-  TimePoint busy_until = Clock::steady().now();
+  TimePoint busy_until = Clock::steady().now(), watch_at = busy_until;
   bool napped = false;
   attend();
   while (!stop_) {
     bool advanced = false, polls = false, much = false, waits = false, alone = false;
     uint64_t changes = 0;
+    wait_for_turn();
     {
       const FairLock lock(mutex_);
       changes = changes_.load();
@@ -95,9 +99,15 @@ void ProgressEngine::run() {
     const TimePoint now = Clock::steady().now();
     // On few cores it competes with the caller's thread, so it leaves the turns to that also while there is much to move.
     const bool may_nap = !polls && (!spins() || (!advanced && now >= busy_until));
+    const bool may_watch = spins() && !polls && now >= watch_at;
+    if (may_watch || polls) watch_at = now + (polls ? kWatchPause : kWatch);
     if (may_nap && is_looked_for(now)) {
       nap(changes);
       napped = true;
+    } else if (may_watch && is_looked_for(now)) {
+      const TimePoint advanced_at = watch(now, spin);
+      if (advanced_at == now) watch_at = now + kWatchPause;
+      busy_until = advanced_at + spin.after(advanced_at, advanced_at);
     } else if (advanced) {
       backoff.reset();
       busy_until = now + spin.after(now, now);
@@ -144,7 +154,35 @@ bool ProgressEngine::sleep(std::optional<Duration> longest, uint64_t changes) {
 bool ProgressEngine::is_looked_for(TimePoint now) const {
   return looks_in_a_row_.load(std::memory_order_relaxed) >= kLooks &&
          (looks_.load(std::memory_order_relaxed) ||
-          now.time_since_epoch() - looked_at_.load(std::memory_order_relaxed) <= kLookPause);
+          now.time_since_epoch() - looked_at_.load(std::memory_order_relaxed) <= look_pause());
+}
+
+Duration ProgressEngine::look_pause() const {
+  return spins() ? kLookPause : kLookPauseOfFew;
+}
+
+// Who makes a turn in place of the progress thread is soon done, and to be woken after it takes longer.
+void ProgressEngine::wait_for_turn() {
+  if (!spins()) return;
+  for (const Deadline until = Deadline::after(kSpin); mutex_.is_held() && !until.expired();) pause_briefly();
+}
+
+// Leaves the turns to callers as long as they look and find something to do, and stays awake. What they begin and notify makes no whole
+// turn. @return when they last did
+TimePoint ProgressEngine::watch(TimePoint now, SpinTime& spin) {
+  rests_ = true;
+  leave();
+  TimePoint advanced_at = now;
+  uint32_t looks = looks_in_a_row_, advances = advances_;
+  for (TimePoint looked_at = now; now - looked_at <= kLookPause && now - advanced_at < kSpin && looks >= kLooks;) {
+    for (const TimePoint next = now + kWatch; now < next; now = Clock::steady().now()) pause_briefly();
+    if (stop_ || spin.is_crowded(now)) break;
+    if (std::exchange(looks, looks_in_a_row_) != looks || looks_) looked_at = now;
+    if (std::exchange(advances, advances_) != advances) advanced_at = now;
+  }
+  attend();
+  rests_ = false;
+  return advanced_at;
 }
 
 // Rests while callers make the turns. Sockets that can be read do not end it, nor what has changed, as long as callers go on looking: what
@@ -192,9 +230,13 @@ bool ProgressEngine::begin_here(ConnId conn, std::optional<OperationId> id) {
 }
 
 bool ProgressEngine::look() {
-  if (!config_.progress_thread || (spins() && !rests())) return false;
+  if (!config_.progress_thread) return false;
+  // Where cores are many, the progress thread works beside who has begun several operations, and of several who look one makes turns.
+  if (spins() && ((!rests() && operations_.outstanding_but_receives() > 1) || looks_.load(std::memory_order_relaxed)))
+    return false;
   const Duration since = Clock::steady().now().time_since_epoch() - looked_at_.load(std::memory_order_relaxed);
-  looks_in_a_row_.store(since <= kLookPause ? looks_in_a_row_.load(std::memory_order_relaxed) + 1 : 0, std::memory_order_relaxed);
+  looks_in_a_row_.store(since <= look_pause() ? looks_in_a_row_.load(std::memory_order_relaxed) + 1 : 0,
+                        std::memory_order_relaxed);
   looks_.store(true, std::memory_order_relaxed);
   bool advanced = false;
   if (rests() && mutex_.try_lock()) {
@@ -203,10 +245,11 @@ bool ProgressEngine::look() {
     advanced = try_turn();
     for (int i = 1; i < kTurnsOfALook && moved_; ++i) advanced |= try_turn();
     leave();
-    const bool polls = !naps() && (told_ || links_.needs_polling());
-    if (polls) changes_.fetch_add(1);
+    const bool polls = links_.needs_polling(), wakes = !naps() && (told_ || polls);
+    if (wakes) changes_.fetch_add(1);
     mutex_.unlock();
-    if (polls) events_.wake();
+    if (polls && spins()) looks_in_a_row_.store(0, std::memory_order_relaxed);  // ends `watch`
+    if (wakes) events_.wake();
   }
   TimePoint now = Clock::steady().now();
   if (!advanced && !spins()) {
@@ -215,6 +258,7 @@ bool ProgressEngine::look() {
     if (now - begin >= SpinTime::kSlice)
       crowded_until_.store((now + SpinTime::kShortestPause).time_since_epoch(), std::memory_order_relaxed);
   }
+  if (advanced) advances_.store(advances_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   looked_at_.store(now.time_since_epoch(), std::memory_order_relaxed);
   looks_.store(false, std::memory_order_relaxed);
   return advanced;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fair_mutex.h"
 #include "base/mutex.h"
+#include "base/spin_time.h"
 #include "endpoint/current_gpu.h"
 #include "endpoint/served_links.h"
 #include "endpoint/submission_queue.h"
@@ -67,29 +68,27 @@ class ProgressEngine {
     if (!may_begin_here() || operations_.outstanding_but_receives() > 1 || !begin_here(conn, id)) events_.wake();
   }
   /// Call when the application has looked for an end or a notification that has not come. Makes a turn in place of a progress thread that
-  /// rests; as long as the application looks again and again, that goes on resting. @return true when something advanced
+  /// rests; as long as the application looks again and again, that goes on resting. Where cores are many it rests so only while looks find
+  /// something, and not beside several operations or one that needs polling. @return true when something advanced
   bool look() TCPX_EXCLUDES(mutex_);
   /// True while the progress thread leaves the turns to callers who look.
   bool naps() const { return naps_.load(std::memory_order_relaxed); }
-  /// True while callers may make turns in place of the progress thread.
+  /// True while callers may make turns in place of the progress thread, which sleeps or watches them.
   bool rests() const { return rests_.load(std::memory_order_relaxed); }
-  /// A wait of an application's thread, which makes no progress by itself, from before it sleeps to its end. On few cores the thread first
-  /// looks, for a short while: to be woken takes longer, and on two cores each message needs the one of the progress thread, too. Then that
-  /// takes over again. Of several who wait one looks, for all. Where other threads want all cores a sleeper gets one sooner than who yields.
+  /// A wait of an application's thread, from before it sleeps to its end. The thread first looks, for a short while: to be woken takes
+  /// longer, and so does each step that two threads of one end take in turn. Then the progress thread takes over again. Of several who wait
+  /// one looks, for all. Where other threads want all of few cores a sleeper gets one sooner than who yields.
   class Waiter {
    public:
     /// @param waits asked whether there is still something to wait for
     template <class Waits>
     Waiter(ProgressEngine& engine, Waits waits, Deadline deadline) : engine_(engine) {
-      if (engine.spins()) {
-        engine.look_no_more();
-        return;
-      }
       const bool may_look = engine.config_.progress_thread && !engine.is_crowded();
       if (may_look && !engine.waiter_looks_.exchange(true)) {
         const Deadline until = Deadline::after(kLookBeforeAWait).earlier(deadline);
         while (waits() && !until.expired()) (void)engine.look();
         engine.waiter_looks_.store(false);
+        looked_ = true;
       }
       sleeps_ = waits();
       if (sleeps_) engine.sleepers_.fetch_add(1);
@@ -102,8 +101,12 @@ class ProgressEngine {
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
 
+    /// How long the wait polls before it sleeps.
+    Duration spin() const { return looked_ || !engine_.spins() ? Duration::zero() : kLookBeforeAWait; }
+
    private:
     ProgressEngine& engine_;
+    bool looked_ = false;
     bool sleeps_ = false;
   };
   /// Sends a notification on this thread if the lock is free, which is faster than waking the progress thread; else that sends it.
@@ -138,12 +141,15 @@ class ProgressEngine {
   bool may_begin_here() const { return rests() || (config_.progress_thread && !spins()); }
   bool begin_here(ConnId conn, std::optional<OperationId> id) TCPX_EXCLUDES(mutex_);
   bool sleep(std::optional<Duration> longest, uint64_t changes);
+  Duration look_pause() const;
+  void wait_for_turn();
   bool is_looked_for(TimePoint now) const;
   bool is_crowded() const { return Clock::steady().now().time_since_epoch() < crowded_until_.load(std::memory_order_relaxed); }
   void look_no_more() {
     if (looks_in_a_row_.load(std::memory_order_relaxed) != 0) looks_in_a_row_.store(0, std::memory_order_relaxed);
     if (naps()) events_.wake();
   }
+  TimePoint watch(TimePoint now, SpinTime& spin);
   void nap(uint64_t changes);
   bool rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes);
 
@@ -164,6 +170,7 @@ class ProgressEngine {
   alignas(64) std::atomic<Duration> looked_at_{};  // when the last one ended, since the clock's epoch
   std::atomic<bool> looks_{false};                 // one is under way; it may have yielded its core
   std::atomic<uint32_t> looks_in_a_row_{0};
+  std::atomic<uint32_t> advances_{0};  // looks that have found something to do
   std::atomic<bool> waiter_looks_{false};
   std::atomic<uint32_t> sleepers_{0};      // who waits, and does not look
   std::atomic<Duration> crowded_until_{};  // since the clock's epoch: a look has yielded to a thread that had much to do

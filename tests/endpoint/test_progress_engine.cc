@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -74,6 +75,10 @@ TEST_P(ProgressEngineTest, RestsWhileTheApplicationLooks) {
     return wait_until([&] {
       for (int i = 0; naps && i < 20; ++i) EXPECT_FALSE(engine_.look());
       if (naps) engine_.wake();  // when it sleeps again, it sees that it is looked for
+      for (int i = 0; !naps && i < 1000; ++i) {
+        if (engine_.naps()) return false;  // it would between two naps, too
+        std::this_thread::yield();
+      }
       return engine_.naps() == naps;
     });
   };
@@ -338,6 +343,48 @@ TEST_F(EngineOnFewCores, WhoWaitsBesideABusyThreadSleepsAtOnce) {
   });
   ends = true;
   busy.join();
+}
+
+class EngineOnManyCores : public EngineWithIo {
+ protected:
+  EngineOnManyCores() : EngineWithIo(16) {}
+  /// Looks until the progress thread leaves the turns to this one. It does not sleep meanwhile.
+  bool watches() {
+    return wait_until([&] {
+      engine_.wake();
+      for (int i = 0; i < 20 && !engine_.rests(); ++i) (void)engine_.look();
+      return engine_.rests() && !engine_.naps();
+    });
+  }
+};
+
+TEST_F(EngineOnManyCores, TheProgressThreadLeavesTheTurnsToWhoLooksWhileThatFindsSomething) {
+  io_->flows = true;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(watches());
+    EXPECT_TRUE(wait_until([&] { return !engine_.rests(); })) << "nobody looks";
+  }
+  // Longer than looks may find nothing.
+  EXPECT_TRUE(wait_until([&] {
+    if (!watches()) return true;
+    const auto until = Deadline::after(std::chrono::milliseconds(1));
+    while (engine_.rests() && !until.expired()) EXPECT_TRUE(engine_.look() || !engine_.rests());
+    return until.expired();
+  }));
+}
+
+TEST_F(EngineOnManyCores, TheProgressThreadWorksBesideWhoHasBegunSeveralOperations) {
+  io_->flows = true;  // so that it never sleeps
+  std::array<Operation*, 2> several{};
+  for (Operation*& one : several) one = operations_.acquire(OperationKind::kWrite).value();
+  const auto until = Deadline::after(std::chrono::milliseconds(20));
+  while (!until.expired()) {
+    EXPECT_FALSE(engine_.look());
+    EXPECT_FALSE(engine_.rests());
+  }
+  operations_.abandon(*several[0]);
+  EXPECT_TRUE(watches());
+  operations_.abandon(*several[1]);
 }
 
 // The bytes that a thread moves may be those for which it waits itself.
