@@ -36,6 +36,18 @@ inline void pause_briefly() {
 #endif
 }
 
+/// Tries again and again for about as long as it takes to wake a thread, less and less often, as each try may take a cache line from the
+/// thread that it waits for. @return true: `succeeds` has returned true; false: never
+template <class Try>
+bool poll_briefly(Try succeeds) {
+  constexpr int kMostPauses = 128;  // 10 us in all, where one takes 140 cycles
+  for (int pauses = 1; pauses <= kMostPauses; pauses *= 2) {
+    for (int i = 0; i < pauses; ++i) pause_briefly();
+    if (succeeds()) return true;
+  }
+  return false;
+}
+
 /// Belongs to one thread, and only that thread calls `after` and `is_crowded`.
 class SpinTime {
  public:

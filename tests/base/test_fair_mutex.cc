@@ -4,22 +4,29 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {
 namespace {
 
-TEST(FairMutex, LetsOneInAtATime) {
-  FairMutex mutex;
+template <class Type>
+class MutexTest : public ::testing::Test {};
+using Mutexes = ::testing::Types<Mutex, FairMutex>;
+TYPED_TEST_SUITE(MutexTest, Mutexes);
+
+TYPED_TEST(MutexTest, LetsOneInAtATime) {
+  TypeParam mutex;
   int inside = 0, entered = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 2000; ++i) {
-        const FairLock lock(mutex);
+        const std::lock_guard lock(mutex);
         EXPECT_EQ(++inside, 1);
         ++entered;
         --inside;
@@ -30,14 +37,14 @@ TEST(FairMutex, LetsOneInAtATime) {
   EXPECT_EQ(entered, 16000);
 }
 
-TEST(FairMutex, WhoComesToAHeldOneWaits) {
-  FairMutex mutex;
+TYPED_TEST(MutexTest, WhoComesToAHeldOneWaits) {
+  TypeParam mutex;
   std::atomic<bool> comes{false}, entered{false};
   mutex.lock();
   EXPECT_FALSE(mutex.try_lock());
   std::thread other([&] {
     comes = true;
-    const FairLock lock(mutex);
+    const std::lock_guard lock(mutex);
     entered = true;
   });
   EXPECT_TRUE(testing::wait_until([&] { return comes.load(); }));

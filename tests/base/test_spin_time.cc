@@ -37,6 +37,13 @@ class SpinTimeTest : public ::testing::Test {
   SpinTime spin_{milliseconds(1), [] { return interruptions; }};
 };
 
+TEST(PollBriefly, TriesUntilItSucceedsOrForAWhile) {
+  int tries = 0;
+  EXPECT_TRUE(poll_briefly([&] { return ++tries == 3; }));
+  EXPECT_EQ(tries, 3);
+  EXPECT_FALSE(poll_briefly([] { return false; }));
+}
+
 TEST_F(SpinTimeTest, OnAFreeCoreItPolls) {
   EXPECT_EQ(polls_in(10'000, 0), 10'000);
   EXPECT_EQ(polls_in(10'000, SpinTime::kOften - 1), 10'000) << "the kernel has things to do, too";
