@@ -57,6 +57,24 @@ class CopyQueue {
     entries_.pop_front();
   }
 
+  /// Ends the copies that have ended, the oldest first: calls `end` with the status of each while it is the front, then drops it.
+  /// @param drops whether those that have not begun are dropped, too, after `drop` has been called for each
+  /// @return true if any was
+  template <class End, class Drop>
+  bool end_those_done(bool drops, End end, Drop drop) {
+    bool any = false;
+    for (; !empty(); pop(), any = true) {
+      if (drops && !front_started()) {
+        drop();
+        continue;
+      }
+      const Result<bool> done = front_done();
+      if (done.is_ok() && !*done) break;
+      end(done.is_ok() ? Status::ok() : done.status());
+    }
+    return any;
+  }
+
   /// @return true if `is` is true for the tag of any copy
   template <class Is>
   bool any_of(Is is) const {

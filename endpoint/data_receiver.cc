@@ -279,21 +279,13 @@ void DataReceiver::deliver_notify(LocalOperation& local) {
 }
 
 bool DataReceiver::progress() {
-  bool advanced = false;
-  while (!copies_.empty()) {
+  const auto end = [this](Status copied) {
     LocalOperation& local = *book_.find(copies_.front());
-    if (link_.has_failed() && !copies_.front_started()) {
-      book_.finish(local, link_.status);
-      copies_.pop();
-      continue;
-    }
-    const auto done = copies_.front_done();
-    if (done.is_ok() && !*done) break;
-    if (done.is_ok() && local.ending.is_ok()) deliver_notify(local);
-    book_.finish(local, done.is_ok() ? Status::ok() : done.status());
-    copies_.pop();
-    advanced = true;
-  }
+    if (copied.is_ok() && local.ending.is_ok()) deliver_notify(local);
+    book_.finish(local, std::move(copied));
+  };
+  const auto drop = [this] { book_.finish(*book_.find(copies_.front()), link_.status); };
+  const bool advanced = copies_.end_those_done(link_.has_failed(), end, drop);
   link_.break_with(copies_.start());
   return advanced;
 }

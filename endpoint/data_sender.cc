@@ -113,20 +113,9 @@ void DataSender::tell_gone(uint64_t write) {
 }
 
 bool DataSender::progress() {
-  bool advanced = false;
-  while (!copies_.empty()) {
-    LocalOperation& local = *book_.find(copies_.front());
-    if (link_.has_failed() && !copies_.front_started()) {
-      book_.finish(local, link_.status);
-      copies_.pop();
-      continue;
-    }
-    const auto done = copies_.front_done();
-    if (done.is_ok() && !*done) break;
-    end_copy(local, done.is_ok() ? Status::ok() : done.status());
-    copies_.pop();
-    advanced = true;
-  }
+  const auto end = [this](Status copied) { end_copy(*book_.find(copies_.front()), std::move(copied)); };
+  const auto drop = [this] { book_.finish(*book_.find(copies_.front()), link_.status); };
+  const bool advanced = copies_.end_those_done(link_.has_failed(), end, drop);
   link_.break_with(copies_.start());
   return advanced;
 }

@@ -291,21 +291,15 @@ void PeerOperations::queue(Copying copying, bool writes, std::span<const std::by
 bool PeerOperations::progress() {
   bool advanced = !held_up_.empty() && !link_.has_failed() && begin_held_up();
   if (copies_.empty()) return advanced;
-  while (!copies_.empty()) {
-    const bool dropped = link_.has_failed() && !copies_.front_started();
-    const Result<bool> done = copies_.front_done();
-    if (!dropped && done.is_ok() && !*done) break;
-    if (!dropped) end_copy(done);
-    copies_.pop();
-    advanced = true;
-  }
+  advanced |= copies_.end_those_done(
+      link_.has_failed(), [this](const Status& copied) { end_copy(copied); }, [] {});
   link_.break_with(copies_.start());
   return advanced;
 }
 
-void PeerOperations::end_copy(const Result<bool>& done) {
+void PeerOperations::end_copy(const Status& copied) {
   Copying& copying = copies_.front();
-  if (!done.is_ok()) return link_.break_with(done.status());
+  if (!copied.is_ok()) return link_.break_with(copied);
   if (copies_.front_writes()) return link_.deliver(std::move(copying.delivery));
   if (!link_.has_failed()) answer_read(copying.number, copies_.front_bytes());
   link_.give_back(copying.charge);

@@ -89,7 +89,7 @@ class PeerOperations {
   void let_go_by(const WriteFrame& frame, const Charge& charge);
   bool is_short(const ReadFrame& frame) const { return frame.bytes <= link_.inline_bytes; }
 
-  void end_copy(const Result<bool>& done);
+  void end_copy(const Status& copied);
   void queue(Copying copying, bool writes, std::span<const std::byte> data);
   void lease(const WireArray<WireRange>& ranges);
   Result<std::vector<HeldRange>> look_up(const WireArray<WireRange>& wanted, bool writes, std::optional<SlotId>& busy,
