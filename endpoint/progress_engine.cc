@@ -174,7 +174,9 @@ TimePoint ProgressEngine::watch(TimePoint now, SpinTime& spin) {
   leave();
   TimePoint advanced_at = now;
   uint32_t looks = looks_in_a_row_, advances = advances_;
-  for (TimePoint looked_at = now; now - looked_at <= kLookPause && now - advanced_at < kSpin && looks >= kLooks;) {
+  // To begin an operation is no pause, however long it takes: it is what follows a look that has found something.
+  const auto goes_on = [&](TimePoint looked_at) { return now - looked_at <= kLookPause || mutex_.is_held(); };
+  for (TimePoint looked_at = now; goes_on(looked_at) && now - advanced_at < kSpin && looks >= kLooks;) {
     for (const TimePoint next = now + kWatch; now < next; now = Clock::steady().now()) pause_briefly();
     if (stop_ || spin.is_crowded(now)) break;
     if (std::exchange(looks, looks_in_a_row_) != looks || looks_) looked_at = now;
