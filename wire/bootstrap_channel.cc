@@ -174,11 +174,12 @@ Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
   TCPX_RETURN_IF_ERROR(broken_);
   Status status = send_all(frame, deadline);
   if (status.is_ok()) return status;
-  // A peer that gave up has sent its reason before it closed, and that is the better answer. The rest of the frame cannot be sent
-  // later, so the channel is broken either way.
+  // A peer that gave up has sent its reason before it closed, in a frame or as an alert of TLS, and that is the better answer. The rest
+  // of the frame cannot be sent later, so the channel is broken either way.
   (void)read_available();
   // The reason why nothing can be sent says more than the error that nothing more can be read.
-  if (broken_.code() != Code::kProtocol) broken_ = std::move(status);
+  const bool says_why = broken_.code() == Code::kProtocol || broken_.code() == Code::kMismatch;
+  if (!says_why) broken_ = std::move(status);
   TCPX_RETURN_IF_ERROR(verdict());
   return broken_;
 }

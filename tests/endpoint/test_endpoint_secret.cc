@@ -10,12 +10,16 @@
 
 #include "base/environment.h"
 #include "base/socket_io.h"
+#include "secure/tls.h"
 #include "tests/support/certificates.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/ok.h"
 #include "tests/support/secret_file.h"
+#include "tests/support/socket_pair.h"
 #include "tests/support/wait_until.h"
 #include "transfer/bootstrap.h"
+#include "wire/bootstrap_channel.h"
 #include "wire/set_up_messages.h"
 
 namespace tcpx::testing {
@@ -250,6 +254,33 @@ TEST_F(EndpointSecret, ACertificateThatIsNotTakenIsToldAtBothEnds) {
     EXPECT_NE(status.detail().find("its name is not one of the peer's UCCL_TCPX_TLS_PEERS"), std::string::npos)
         << status.to_string();
   }
+}
+
+// By the time that it says more, the server's end of the connection may be gone.
+TEST_F(EndpointSecret, WhyACertificateIsNotTakenIsToldThoughNothingCanBeSaid) {
+  const Authority authority;
+  const EndFiles files(authority, {.dns = "w.svc"});
+  const auto server = TlsContext::create(files.paths(), PeerNames::parse("head.svc").value()).value();
+  const auto client = TlsContext::create(files.paths(), PeerNames::parse("w.svc").value()).value();
+  Sockets sockets = tcp_pair();
+  auto at_server = server->session(sockets.b.get(), TlsRole::kServer).value();
+  auto at_client = client->session(sockets.a.get(), TlsRole::kClient).value();
+  Status refused;
+  EXPECT_TRUE(wait_until([&] {
+    EXPECT_OK(at_client->handshake().status());
+    refused = at_server->handshake().status();
+    return !refused.is_ok();
+  }));
+  EXPECT_TRUE(at_client->is_established());
+  sockets.b.reset();
+  const SocketAddress peer = peer_address(sockets.a.get()).value();
+  BootstrapChannel channel(std::move(sockets.a), peer, "", nullptr, std::nullopt, std::move(at_client));
+  Status status;
+  EXPECT_TRUE(wait_until([&] {
+    status = channel.say_hello(soon());  // what comes to the server's host is answered with a reset
+    return !status.is_ok();
+  }));
+  EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
 }
 
 TEST_F(EndpointSecret, ASecretAndACertificateAreToldApartAtBothEnds) {
