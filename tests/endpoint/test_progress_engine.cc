@@ -352,7 +352,8 @@ class EngineOnManyCores : public EngineWithIo {
   bool watches() {
     return wait_until([&] {
       engine_.wake();
-      for (int i = 0; i < 20 && !engine_.rests(); ++i) (void)engine_.look();
+      // For some milliseconds: on a busy machine that thread may wait for a core.
+      for (int i = 0; i < 50000 && !engine_.rests(); ++i) (void)engine_.look();
       return engine_.rests() && !engine_.naps();
     });
   }
