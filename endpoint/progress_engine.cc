@@ -234,8 +234,10 @@ bool ProgressEngine::begin_here(ConnId conn, std::optional<OperationId> id) {
 bool ProgressEngine::look() {
   if (!config_.progress_thread) return false;
   // Where cores are many, the progress thread works beside who has begun several operations, and of several who look one makes turns.
-  if (spins() && ((!rests() && operations_.outstanding_but_receives() > 1) || looks_.load(std::memory_order_relaxed)))
+  if (spins() && ((!rests() && operations_.outstanding_but_receives() > 1) || looks_.load(std::memory_order_relaxed))) {
+    pause_briefly();
     return false;
+  }
   const Duration since = Clock::steady().now().time_since_epoch() - looked_at_.load(std::memory_order_relaxed);
   looks_in_a_row_.store(since <= look_pause() ? looks_in_a_row_.load(std::memory_order_relaxed) + 1 : 0,
                         std::memory_order_relaxed);
@@ -247,7 +249,7 @@ bool ProgressEngine::look() {
     advanced = try_turn();
     for (int i = 1; i < kTurnsOfALook && moved_; ++i) advanced |= try_turn();
     leave();
-    const bool polls = links_.needs_polling(), wakes = !naps() && (told_ || polls);
+    const bool polls = (spins() || !naps()) && links_.needs_polling(), wakes = !naps() && (told_ || polls);
     if (wakes) changes_.fetch_add(1);
     mutex_.unlock();
     if (polls && spins()) looks_in_a_row_.store(0, std::memory_order_relaxed);  // ends `watch`

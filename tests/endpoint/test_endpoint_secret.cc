@@ -272,8 +272,8 @@ TEST_F(EndpointSecret, WhyACertificateIsNotTakenIsToldThoughNothingCanBeSaid) {
     return !refused.is_ok();
   }));
   EXPECT_TRUE(at_client->is_established());
-  sockets.b.reset();
   const SocketAddress peer = peer_address(sockets.a.get()).value();
+  sockets.b.reset();
   BootstrapChannel channel(std::move(sockets.a), peer, "", nullptr, std::nullopt, std::move(at_client));
   Status status;
   EXPECT_TRUE(wait_until([&] {
