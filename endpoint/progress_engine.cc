@@ -26,9 +26,9 @@ constexpr Duration kAwhile = std::chrono::microseconds(10);
 constexpr uint32_t kLooks = 16;
 constexpr Duration kLookPause = std::chrono::microseconds(5), kLookPauseOfFew = std::chrono::microseconds(50);
 constexpr Duration kFirstNap = std::chrono::microseconds(50), kNap = std::chrono::microseconds(500);
-// Where cores are many it stays awake as long as looks find something, and looks after the application so often: if it read what a look
-// writes much more often, both would wait for that cache line. When it has taken over for nothing, or because an operation needs polling as
-// those of GPU memory do, the same would happen with the next ones.
+// On many cores it stays awake as long as looks find something, and sees to it so often that they go on: if it read what a look writes much
+// more often, both threads would wait for that cache line. After it has stood back for nothing, or while an operation needs polling, as those
+// of GPU memory do, it stands back no more for the second time, because the next operations will be alike.
 constexpr Duration kWatch = std::chrono::microseconds(2), kWatchPause = std::chrono::milliseconds(5);
 // Turns of a caller in a row: what a turn finds to do often leaves something to the next one.
 constexpr int kTurnsOfALook = 4;
@@ -161,7 +161,7 @@ Duration ProgressEngine::look_pause() const {
   return spins() ? kLookPause : kLookPauseOfFew;
 }
 
-// Who makes a turn in place of the progress thread is soon done, and to be woken after it takes longer.
+// A caller that makes a turn in place of the progress thread is soon done, and to be woken after it takes longer.
 void ProgressEngine::wait_for_turn() {
   if (!spins()) return;
   for (const Deadline until = Deadline::after(kSpin); mutex_.is_held() && !until.expired();) pause_briefly();
@@ -233,7 +233,8 @@ bool ProgressEngine::begin_here(ConnId conn, std::optional<OperationId> id) {
 
 bool ProgressEngine::look() {
   if (!config_.progress_thread) return false;
-  // Where cores are many, the progress thread works beside who has begun several operations, and of several who look one makes turns.
+  // On many cores the progress thread works beside a caller that has begun several operations, and of several callers that look one makes
+  // turns.
   if (spins() && ((!rests() && operations_.outstanding_but_receives() > 1) || looks_.load(std::memory_order_relaxed))) {
     pause_briefly();
     return false;

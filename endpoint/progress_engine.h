@@ -101,7 +101,7 @@ class ProgressEngine {
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
 
-    /// How long the wait polls before it sleeps.
+    /// Time for which the wait polls before it sleeps.
     Duration spin() const { return looked_ || !engine_.spins() ? Duration::zero() : kLookBeforeAWait; }
 
    private:
