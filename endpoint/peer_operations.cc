@@ -290,7 +290,6 @@ void PeerOperations::queue(Copying copying, bool writes, std::span<const std::by
 
 bool PeerOperations::progress() {
   bool advanced = !held_up_.empty() && !link_.has_failed() && begin_held_up();
-  if (copies_.empty()) return advanced;
   advanced |= copies_.end_those_done(
       link_.has_failed(), [this](const Status& copied) { end_copy(copied); }, [] {});
   link_.break_with(copies_.start());

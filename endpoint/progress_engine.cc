@@ -99,8 +99,9 @@ void ProgressEngine::run() {
     const TimePoint now = Clock::steady().now();
     // On few cores it competes with the caller's thread, so it leaves the turns to that also while there is much to move.
     const bool may_nap = !polls && (!spins() || (!advanced && now >= busy_until));
-    const bool may_watch = spins() && !polls && now >= watch_at;
-    if (may_watch || polls) watch_at = now + (polls ? kWatchPause : kWatch);
+    if (polls) watch_at = now + kWatchPause;
+    const bool may_watch = spins() && now >= watch_at;
+    if (may_watch) watch_at = now + kWatch;
     if (may_nap && is_looked_for(now)) {
       nap(changes);
       napped = true;
