@@ -299,6 +299,7 @@ bool SoftSendComm::claim_locked(size_t socket, uint64_t queued, OutgoingChunk& c
   chunk.data = next.data + next.next_offset;
   chunk.host_readable = next.region->host_readable;
   chunk.source = source;
+  chunk.is_copied = is_copied;
   chunk.list = next.region->list.get();
   chunk.staged = next.staged;
   next.next_offset += bytes;

@@ -35,6 +35,7 @@ struct OutgoingChunk {
   const std::byte* data = nullptr;
   bool host_readable = true;
   const BoundSource* source = nullptr;  ///< SoftRegion::source, where the socket sends from it
+  bool is_copied = false;               ///< its socket copies it into slots of its own before it writes
   const RangeList* list = nullptr;      ///< SoftRegion::list
   StagingPool::Staged staged;           ///< of its message
 };

@@ -20,6 +20,9 @@ namespace {
 constexpr size_t kWrittenPerTurn = 128 * 1024;
 // Pieces are taken ahead up to this many bytes: two full slots, one being written and one being copied.
 constexpr uint64_t kAheadBytes = 2 * StagingPool::kSlotBytes;
+// Of what need not be copied first, so much is enough for a write: the comm would add short chunks only, and while each socket asks it twice
+// for a part of a message, the others wait for its lock.
+constexpr uint64_t kEnoughBytes = 64 * 1024;
 // Copying fewer bytes costs less than holding their pages and being notified.
 constexpr uint32_t kLeastWithoutCopy = 64 * 1024;
 
@@ -72,6 +75,7 @@ IoHandler::Next SendSocket::on_ready() {
 void SendSocket::take_pieces() {
   while (count_ < kPieces && queued_bytes_ - written_ < kAheadBytes) {
     if (!cutting_) {
+      if (!chunk_.is_copied && queued_bytes_ - written_ >= kEnoughBytes) return;
       if (!comm_.claim(index_, queued_bytes_ - written_, chunk_)) return;
       if (chunk_.header_is_sent && chunk_.header.bytes == 0) {  // nothing is left of it
         comm_.chunk_sent(chunk_.header.sequence);
