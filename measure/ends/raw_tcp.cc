@@ -1,13 +1,14 @@
 // An end that is nothing but TCP over loopback: the speed of the machine's kernel without an added protocol or copy.
 //
 // A message is cut into one share per stream. Each stream has a thread at each end, which writes or reads its share in blocking
-// calls, over and over from the same memory: messages small enough stay in cache. In a ping-pong each stream's thread answers for its
-// own share, and never sleeps. A single stream has the calling thread.
+// calls, over and over from the same memory: messages small enough stay in cache. In a ping-pong no thread sleeps, and the answer leaves
+// when the whole message is there. A single stream has the calling thread.
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <latch>
@@ -55,6 +56,7 @@ class RawTcpEnd final : public BenchEnd {
   std::vector<UniqueFd> out_, in_;
   RowSetup row_;
   uint64_t count_ = 0;
+  std::atomic<uint64_t> shares_in_ = 0;  // of the messages of a ping-pong
   std::vector<std::byte> sent_, received_;
 };
 
@@ -121,6 +123,7 @@ Status RawTcpEnd::allocate(const RowSetup& row) {
 
 Status RawTcpEnd::prepare(uint64_t count) {
   count_ = count;
+  shares_in_ = 0;
   if (receives()) std::memset(received_.data(), static_cast<int>(kPoison), received_.size());
   return Status::ok();
 }
@@ -211,6 +214,8 @@ Status RawTcpEnd::play(size_t stream_idx, Deadline deadline) {
   for (uint64_t i = 0; i < count_; ++i) {
     if (setup_.leads) TCPX_RETURN_IF_ERROR(send());
     TCPX_RETURN_IF_ERROR(receive());
+    ++shares_in_;
+    while (shares_in_ < (i + 1) * setup_.streams) TCPX_RETURN_IF_ERROR(patience.after_turn(false));
     if (!setup_.leads) TCPX_RETURN_IF_ERROR(send());
   }
   return Status::ok();

@@ -1,9 +1,13 @@
 // The ends of measured connections, both in this process: every kind moves what it says, and its comparison sees wrong bytes.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include <cstring>
 #include <thread>
 
 #include "base/environment.h"
+#include "base/socket_io.h"
 #include "measure/end.h"
 #include "tests/support/expect_log.h"
 
@@ -287,6 +291,42 @@ TEST(BenchEnd, SaysThatThereIsNoSuchLibrary) {
     EXPECT_EQ(end.status().code(), Code::kNotFound);
     EXPECT_NE(end.status().detail().find("/no/such/plugin.so"), std::string::npos) << end.status().to_string();
   }
+}
+
+TEST(BenchEnd, ASharedMessageIsAnsweredWhenItIsWhole) {
+  EndSetup setup;
+  setup.kind = EndSetup::Kind::kRawTcp;
+  setup.leads = false;
+  setup.streams = 2;
+  setup.request_bytes = 1;
+  const auto end = make_bench_end(setup);
+  ASSERT_TRUE(end.is_ok());
+  const Result<Handle> handle = (*end)->listen();
+  const Result<UniqueFd> listener = listen_tcp(SocketAddress::loopback(0), 2);
+  ASSERT_TRUE(handle.is_ok() && listener.is_ok());
+  const uint16_t mine = local_address(listener->get())->port();
+  uint16_t port = 0;
+  std::memcpy(&port, handle->bytes.data(), sizeof port);
+  Handle here;
+  std::memcpy(here.bytes.data(), &mine, sizeof mine);
+  const Deadline deadline = Deadline::after(kLimit);
+  UniqueFd out[2], in[2];
+  for (UniqueFd& fd : out) fd = std::move(connect_tcp(SocketAddress::loopback(port), deadline)).value();
+  ASSERT_TRUE((*end)->accept(deadline).is_ok());
+  ASSERT_TRUE((*end)->connect(here, deadline).is_ok());
+  for (UniqueFd& fd : in) fd = UniqueFd(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE((*end)->allocate({.pattern = Pattern::kPingPong, .message_bytes = 2, .seed = 1}).is_ok());
+  ASSERT_TRUE((*end)->prepare(1).is_ok());
+  const char byte = 1;
+  ASSERT_EQ(::send(out[0].get(), &byte, 1, 0), 1);
+  Result<Timing> run = Timing();
+  {
+    std::jthread answers([&] { run = (*end)->run(deadline); });
+    EXPECT_EQ(wait_for(in[0].get(), POLLIN, Deadline::after(std::chrono::milliseconds(100))).code(), Code::kTimeout);
+    ASSERT_EQ(::send(out[1].get(), &byte, 1, 0), 1);
+    for (const UniqueFd& fd : in) EXPECT_TRUE(wait_for(fd.get(), POLLIN, deadline).is_ok());
+  }
+  EXPECT_TRUE(run.is_ok()) << run.status().to_string();
 }
 
 TEST(Patience, EndsAtTheDeadlineOnly) {
