@@ -81,6 +81,13 @@ Result<std::unique_ptr<AsyncCopy>> CopyLane::make_async_copy() {
   return std::unique_ptr<AsyncCopy>(std::make_unique<ImmediateCopy>(*this));
 }
 
+Result<EnteredDevice> MemoryOps::enter(int device) {
+  TCPX_ASSIGN_OR_RETURN(const int current, current_device());
+  if (current == device) return EnteredDevice();
+  TCPX_RETURN_IF_ERROR(set_current_device(device));
+  return EnteredDevice([this, current] { (void)set_current_device(current); });
+}
+
 Result<UniqueFd> MemoryOps::export_dmabuf(int, const Pages&) {
   return Status(Code::kUnsupported, "export device memory", "this memory is no device's");
 }

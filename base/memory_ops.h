@@ -112,6 +112,23 @@ static_assert(std::is_trivially_copyable_v<MemoryShare> && sizeof(MemoryShare) =
 /// The connection between two GPUs of a host.
 enum class GpuLink : uint8_t { kUnknown, kSame, kNvlink, kPcie, kNone };
 
+/// While it lives, a device is current on the thread that entered it; then it is as before.
+class EnteredDevice {
+ public:
+  EnteredDevice() = default;  ///< it was current, and stays so
+  explicit EnteredDevice(std::function<void()> leave) : leave_(std::move(leave)) {}
+  EnteredDevice(EnteredDevice&& other) noexcept : leave_(std::exchange(other.leave_, nullptr)) {}
+  EnteredDevice& operator=(EnteredDevice&&) = delete;
+  ~EnteredDevice() {
+    if (leave_) leave_();
+  }
+  /// It stays current. For a thread that is the library's own.
+  void stay() { leave_ = nullptr; }
+
+ private:
+  std::function<void()> leave_;
+};
+
 /// All functions are thread-safe unless they say otherwise.
 class MemoryOps {
  public:
@@ -125,6 +142,8 @@ class MemoryOps {
   virtual Result<int> current_device() const = 0;
   /// Makes `device` current for the calling thread. kInvalidArgument when there is no such device.
   virtual Status set_current_device(int device) = 0;
+  /// The same for a scope, and on a thread of the application: makes no context on another device.
+  virtual Result<EnteredDevice> enter(int device);
   /// PCI location of the GPU, as a resolved path in sysfs (base/pci_device.h). nullopt when host memory stands in, when the
   /// location is unknown, and for a device that does not exist.
   virtual std::optional<std::string> pci_path([[maybe_unused]] int device) const { return std::nullopt; }

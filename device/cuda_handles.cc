@@ -26,7 +26,8 @@ namespace {
 thread_local bool is_relaxed = false;  // by a CaptureGuard
 }
 
-CaptureGuard::CaptureGuard() {
+CaptureGuard::CaptureGuard() : entered_(enter_any_device()) {
+  if (is_own_thread()) entered_.stay();
   if (is_relaxed) return;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   const cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
@@ -110,21 +111,6 @@ Result<Event> Event::create(EventTiming timing) {
 void Event::Destroy::operator()(cudaEvent_t event) const {
   const CaptureGuard captures;
   report_cuda_failure(cudaEventDestroy(event), "destroy event");
-}
-
-Result<DeviceGuard> DeviceGuard::enter(int device) {
-  int current = 0;
-  TCPX_RETURN_IF_ERROR(cuda_status(cudaGetDevice(&current), "read current device"));
-  if (current == device) return DeviceGuard(kNothing);
-  TCPX_RETURN_IF_ERROR(cuda_status(cudaSetDevice(device), "select device"));
-  return DeviceGuard(current);
-}
-
-DeviceGuard::DeviceGuard(DeviceGuard&& other) noexcept
-    : back_to_(std::exchange(other.back_to_, kNothing)), captures_(std::move(other.captures_)) {}
-
-DeviceGuard::~DeviceGuard() {
-  if (back_to_ != kNothing) report_cuda_failure(cudaSetDevice(back_to_), "go back to the previous device");
 }
 
 }  // namespace tcpx

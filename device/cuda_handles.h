@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "device/device_context.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
@@ -30,7 +31,8 @@ inline Status cuda_status(cudaError_t error, std::string_view operation) {
 /// For destructors, which can only log. Silent when the runtime is already gone at process exit: then so is the handle.
 void report_cuda_failure(cudaError_t error, std::string_view operation);
 
-/// While it lives, calls of this thread do not invalidate a capture that another thread, or this one, has begun in the global mode.
+/// While it lives, calls of this thread do not invalidate a capture that another thread, or this one, has begun in the global mode, and make
+/// no context on a device that nobody uses.
 /// An application's capture would be lost, and our own call fail, by a query of an event or stream, by waiting for either, by
 /// allocating, freeing and pinning, whatever stream they are of (each was probed on an H100). So every function here, and every
 /// other call of ours of that kind, holds one. Threads of our own (base/own_thread.h) change their mode once, for good; a caller's
@@ -38,11 +40,13 @@ void report_cuda_failure(cudaError_t error, std::string_view operation);
 class CaptureGuard {
  public:
   CaptureGuard();
-  CaptureGuard(CaptureGuard&& other) noexcept : back_to_(std::exchange(other.back_to_, std::nullopt)) {}
+  CaptureGuard(CaptureGuard&& other) noexcept
+      : entered_(std::move(other.entered_)), back_to_(std::exchange(other.back_to_, std::nullopt)) {}
   CaptureGuard& operator=(CaptureGuard&&) = delete;
   ~CaptureGuard();
 
  private:
+  EnteredDevice entered_;                         // without a context, to change the mode makes one on device 0
   std::optional<cudaStreamCaptureMode> back_to_;  // nothing: an outer guard, or nobody, changes the mode back
 };
 
@@ -114,21 +118,17 @@ class Event {
 };
 
 /// Makes a device current for the calling thread until the end of the scope, and is a CaptureGuard.
-///
-/// Switching back to a device without a context creates one there (cudaSetDevice since CUDA 12), which costs time and memory.
-/// So threads of our own set their device when they start (MemoryOps::set_current_device), and the guard has nothing to do.
 class DeviceGuard {
  public:
-  static Result<DeviceGuard> enter(int device);
-  DeviceGuard(DeviceGuard&& other) noexcept;
-  DeviceGuard& operator=(DeviceGuard&&) = delete;
-  ~DeviceGuard();
+  static Result<DeviceGuard> enter(int device) {
+    TCPX_ASSIGN_OR_RETURN(EnteredDevice entered, enter_device(device));
+    return DeviceGuard(std::move(entered));
+  }
 
  private:
-  explicit DeviceGuard(int back_to) : back_to_(back_to) {}
-  static constexpr int kNothing = -1;
-  int back_to_;
-  CaptureGuard captures_;  // made last: before a device is current, changing the mode may make a context on another one
+  explicit DeviceGuard(EnteredDevice entered) : entered_(std::move(entered)) {}
+  EnteredDevice entered_;
+  CaptureGuard captures_;
 };
 
 }  // namespace tcpx

@@ -153,6 +153,8 @@ class CudaMemoryOps final : public MemoryOps {
     return cuda_status(cudaSetDevice(device), "select device");
   }
 
+  Result<EnteredDevice> enter(int device) override { return enter_device(device); }
+
   std::optional<std::string> pci_path(int device) const override {
     char bus_id[32] = {};
     if (!check_device(device).is_ok()) return std::nullopt;

@@ -26,6 +26,7 @@ class CountingMemoryOps : public MemoryOps {
   int device_count() const override { return memory_.device_count(); }
   Result<int> current_device() const override { return memory_.current_device(); }
   Status set_current_device(int device) override { return memory_.set_current_device(device); }
+  Result<EnteredDevice> enter(int device) override { return memory_.enter(device); }
   Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
     return summed(counted("allocations of mapped memory", memory_.allocate_mapped(device, bytes)), mapped_bytes_);
   }

@@ -3,7 +3,10 @@
 // run concurrently, and the sanitizers see their accesses.
 //
 // Linked with the launcher's own sources instead of the device layer, whose CUDA library would bring the same names.
+#include "tests/support/fake_cuda.h"
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -11,7 +14,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,6 +34,22 @@ thread_local cudaError_t last_error = cudaSuccess;
 cudaError_t answer(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
   return error;
+}
+
+// What cuCtxPushCurrent has put there, and the device of cudaSetDevice. A context (CUcontext) is a pointer to one of `devices`; answers are
+// numbers of CUresult.
+using Context = char*;
+char devices[2];
+bool is_reset[2] = {};  // and not retained since
+thread_local std::vector<Context> pushed;
+thread_local std::optional<int> selected;
+std::atomic<int> made_unasked{0};
+
+/// For calls of the runtime that need a context: it makes one on the first device where there is none.
+void need_context() {
+  if (!pushed.empty() || selected) return;
+  selected = 0;
+  ++made_unasked;
 }
 
 struct Queue {
@@ -108,6 +129,7 @@ std::vector<Queue*> captures;  // in the global mode
 
 /// For calls that CUDA allows no thread in the global mode while a stream is captured in it.
 cudaError_t disturb_captures() {
+  need_context();
   if (capture_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   const std::lock_guard lock(captures_mutex);
   for (Queue* queue : captures) queue->capture_lost = true;
@@ -118,7 +140,46 @@ cudaError_t disturb_captures() {
 
 extern "C" {
 
+int current_context(Context* context) {
+  *context = pushed.empty() ? nullptr : pushed.back();
+  if (pushed.empty() && selected) *context = &devices[*selected];
+  return 0;
+}
+int push_context(Context context) {
+  if (is_reset[context - devices]) return cudaErrorContextIsDestroyed;
+  pushed.push_back(context);
+  return 0;
+}
+int pop_context(Context* context) {
+  *context = pushed.back();
+  pushed.pop_back();
+  return 0;
+}
+int retain_context(Context* context, int device) {
+  is_reset[device] = false;
+  *context = &devices[device];
+  return 0;
+}
+
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+#else
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult* found) {
+#endif
+  const std::string_view name = symbol;
+  *function = name == "cuCtxGetCurrent"            ? reinterpret_cast<void*>(current_context)
+              : name == "cuCtxPushCurrent"         ? reinterpret_cast<void*>(push_context)
+              : name == "cuCtxPopCurrent"          ? reinterpret_cast<void*>(pop_context)
+              : name == "cuDevicePrimaryCtxRetain" ? reinterpret_cast<void*>(retain_context)
+                                                   : nullptr;
+  *found = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
+}
+
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  need_context();
   std::swap(*mode, capture_mode);
   return cudaSuccess;
 }
@@ -144,10 +205,18 @@ const char* cudaGetErrorString(cudaError_t) {
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  Context context = nullptr;
+  current_context(&context);
+  *device = context == &devices[1] ? 1 : 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) {
+cudaError_t cudaSetDevice(int device) {
+  selected = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceReset() {
+  is_reset[selected.value_or(0)] = true;
   return cudaSuccess;
 }
 
@@ -250,6 +319,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }  // extern "C"
 
 namespace tcpx {
+
+int testing::contexts_made_unasked() {
+  return made_unasked;
+}
+
 namespace {
 
 class FakeGpuMemory final : public MemoryOps {
