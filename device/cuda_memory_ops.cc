@@ -341,6 +341,7 @@ class CudaMemoryOps final : public MemoryOps {
   static std::optional<cudaPointerAttributes> attributes_of(const void* address) {
     if (address == nullptr) return std::nullopt;
     cudaPointerAttributes attributes{};
+    const EnteredDevice entered = enter_any_device();
     const cudaError_t error = cudaPointerGetAttributes(&attributes, address);
     if (!cuda_status(error, "classify address").is_ok()) return std::nullopt;
     return attributes;
