@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kWrittenPerTurn = 128 * 1024;
 // Pieces are taken ahead up to this many bytes: two full slots, one being written and one being copied.
 constexpr uint64_t kAheadBytes = 2 * StagingPool::kSlotBytes;
-// Of what need not be copied first, so much is enough for a write: the comm would add short chunks only, and while each socket asks it twice
-// for a part of a message, the others wait for its lock.
+// So much is enough for a write where nothing has to be copied first: the comm would add short chunks only, and while each socket asks it
+// twice for its part of a message, the others wait for the lock.
 constexpr uint64_t kEnoughBytes = 64 * 1024;
 // Copying fewer bytes costs less than holding their pages and being notified.
 constexpr uint32_t kLeastWithoutCopy = 64 * 1024;
