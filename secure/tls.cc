@@ -248,18 +248,23 @@ struct TlsSession::Socket {
   }
   static int read(BIO* bio, char* data, int size) {
     TlsSession& session = of(bio);
-    std::byte first{};
-    if (!session.heard_ && receive(session.fd_, &first, 1, MSG_PEEK) == 1) {
+    const auto came = [&](ssize_t n) {
+      session.cut_off_ = n == 0;
+      return result(bio, n, BIO_FLAGS_READ);
+    };
+    if (!session.heard_) {
+      // Nothing is read whose first byte was not seen, also if it has come since the look.
+      std::byte first{};
+      const ssize_t n = receive(session.fd_, &first, 1, MSG_PEEK);
+      if (n != 1) return came(n);
       session.in_clear_ = first != kHandshakeByte && first != kAlertByte;
       session.heard_ = !session.in_clear_;
     }
     if (session.in_clear_) {
       errno = EAGAIN;
-      return result(bio, -1, BIO_FLAGS_READ);
+      return came(-1);
     }
-    const ssize_t n = receive(session.fd_, data, static_cast<size_t>(size), 0);
-    session.cut_off_ = n == 0;
-    return result(bio, n, BIO_FLAGS_READ);
+    return came(receive(session.fd_, data, static_cast<size_t>(size), 0));
   }
   static long control(BIO* bio, int command, long, void*) {
     if (command == BIO_CTRL_EOF) return of(bio).cut_off_ ? 1 : 0;

@@ -1,15 +1,36 @@
 // Two ends of a TLS session over sockets, and an attacker between them who repeats, reflects, cuts, delays and changes bytes.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <openssl/x509.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "secure/openssl.h"
 #include "secure/tls.h"
 #include "tests/support/prover.h"
 #include "tests/support/tls_ends.h"
+
+namespace {
+std::function<void()> comes_after_a_look;
+}
+
+// A look at a socket finds nothing, and before the next call something comes.
+extern "C" ssize_t recv(int fd, void* data, size_t bytes, int flags) {
+  static const auto real = reinterpret_cast<decltype(&::recv)>(::dlsym(RTLD_NEXT, "recv"));
+  const ssize_t n = real(fd, data, bytes, flags);
+  if (n < 0 && (flags & MSG_PEEK) != 0 && comes_after_a_look) {
+    const int error = errno;
+    std::exchange(comes_after_a_look, nullptr)();
+    errno = error;
+  }
+  return n;
+}
 
 namespace tcpx::testing {
 namespace {
@@ -201,6 +222,16 @@ TEST_F(Tls, AnAnswerInClearIsLeftInTheSocket) {
     EXPECT_EQ(client.session->handshake().value(), Step::kInClear);
     EXPECT_EQ(take(client.sockets.a.get()), bytes_of("no TLS here"));
   }
+}
+
+TEST_F(Tls, AnAnswerThatComesRightAfterALookIsNoneInClear) {
+  Pair ends(*context_, *context_);
+  const Bytes answer = ends.server.go_on(ends.client.go_on());
+  comes_after_a_look = [&] { put(ends.client.wire(), answer); };
+  EXPECT_EQ(ends.client.session->handshake().value(), Step::kWantsToRead);
+  EXPECT_EQ(comes_after_a_look, nullptr) << "it has looked";
+  ends.server.go_on(ends.client.go_on());
+  EXPECT_TRUE(ends.established()) << ends.client.status.to_string();
 }
 
 TEST_F(Tls, AStreamThatEndsWithoutAGoodbyeWasCutOff) {
