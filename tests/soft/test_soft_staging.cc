@@ -77,6 +77,24 @@ TEST_F(SoftStaging, EverySocketTakesItsShareOfAFewMessages) {
   }
 }
 
+TEST_F(SoftStaging, ASocketWithAShortMessageLeavesTheNextToThoseWhoCome) {
+  constexpr size_t kSockets = 4, kChunk = Chunking::kLeastChunkBytes;
+  io_ = *IoPool::create(kSockets);
+  std::deque<Blocker> blockers;
+  for (size_t thread = 0; thread < kSockets; ++thread) blockers.emplace_back(*io_, thread);
+  memory_.hold_copies();
+  auto sender = make(kMiB, 3 * kChunk, 1, 0, kSockets);
+  memory_.pretend_current(1);  // so that the sockets copy
+  sender->post(0, kChunk / 2);
+  sender->post(0, 3 * kChunk);
+  for (Blocker& blocker : blockers) blocker.release();
+  EXPECT_TRUE(some_copy_held(kSockets)) << "until then no socket is done with its first chunk";
+  memory_.release_copies();
+  sender->expect_arrived_and_done();
+  for (const Reader& reader : sender->readers) EXPECT_EQ(reader.chunks, 1u);
+  memory_.pretend_current(0);
+}
+
 TEST_F(SoftStaging, ASocketOfAStreamCopiesAhead) {
   constexpr uint32_t kChunk = Chunking::kLeastChunkBytes;
   memory_.hold_copies();
