@@ -1,4 +1,4 @@
-// Which GPU is current on a thread, by the functions of the driver.
+// The GPU that is current on a thread, by the functions of the driver.
 //
 // The runtime has cudaSetDevice, which makes a context on the device that it goes back to, and every call that needs a context makes one on
 // device 0 where none is current: in 0.12 s, with its share of that GPU's memory, for an application that never touches it (H200, CUDA 13.0).
@@ -13,8 +13,8 @@ namespace tcpx {
 /// @return kUnsupported, kCuda
 Result<EnteredDevice> enter_device(int device);
 
-/// The same for the device that was entered last by any thread, if this one has no context. Calls that name what they are for, as a stream,
-/// may have any.
+/// Makes the context current that any thread has entered last, if this one has none. Calls that name what they are for, as a stream, may
+/// have any.
 EnteredDevice enter_any_device();
 
 }  // namespace tcpx

@@ -36,7 +36,7 @@ cudaError_t answer(cudaError_t error) {
   return error;
 }
 
-// What cuCtxPushCurrent has put there, and the device of cudaSetDevice. A context (CUcontext) is a pointer to one of `devices`; answers are
+// Contexts that cuCtxPushCurrent has put there, and the device of cudaSetDevice. A context (CUcontext) is a pointer to one of `devices`; answers are
 // numbers of CUresult.
 using Context = char*;
 char devices[2];

@@ -1,4 +1,4 @@
-// What a case may ask of the CUDA runtime of support/fake_cuda.cc.
+// Questions of a case to the CUDA runtime of support/fake_cuda.cc.
 #pragma once
 
 namespace tcpx::testing {
