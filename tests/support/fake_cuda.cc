@@ -36,8 +36,8 @@ cudaError_t answer(cudaError_t error) {
   return error;
 }
 
-// Contexts that cuCtxPushCurrent has put there, and the device of cudaSetDevice. A context (CUcontext) is a pointer to one of `devices`; answers are
-// numbers of CUresult.
+// Contexts that cuCtxPushCurrent has put there, and the device of cudaSetDevice. A context (CUcontext) is a pointer to one of `devices`;
+// answers are numbers of CUresult.
 using Context = char*;
 char devices[2];
 bool is_reset[2] = {};  // and not retained since
