@@ -142,7 +142,7 @@ class MemoryOps {
   virtual Result<int> current_device() const = 0;
   /// Makes `device` current for the calling thread. kInvalidArgument when there is no such device.
   virtual Status set_current_device(int device) = 0;
-  /// Makes `device` current for a scope, on any thread, and no context on another device.
+  /// Makes `device` current for a scope, on any thread, and no context on another device. Fails as set_current_device does, or with kCuda.
   virtual Result<EnteredDevice> enter(int device);
   /// PCI location of the GPU, as a resolved path in sysfs (base/pci_device.h). nullopt when host memory stands in, when the
   /// location is unknown, and for a device that does not exist.

@@ -36,7 +36,7 @@ Status driver_status(CUresult result, const char* operation) {
   return cuda_status(static_cast<cudaError_t>(result), operation);  // the numbers are the same
 }
 
-// Two threads may retain it at a time, which counts: it is not released.
+// It does not matter how often a context is retained, as it is never released.
 Result<CUcontext> retain_context(int device) {
   CUcontext context = nullptr;
   TCPX_RETURN_IF_ERROR(driver_status(driver().retain(&context, device), "make a context"));

@@ -52,6 +52,28 @@ void need_context() {
   ++made_unasked;
 }
 
+// Functions of the driver, which are looked up by name.
+int current_context(Context* context) {
+  *context = pushed.empty() ? nullptr : pushed.back();
+  if (pushed.empty() && selected) *context = &devices[*selected];
+  return 0;
+}
+int push_context(Context context) {
+  if (is_reset[context - devices]) return cudaErrorContextIsDestroyed;
+  pushed.push_back(context);
+  return 0;
+}
+int pop_context(Context* context) {
+  *context = pushed.back();
+  pushed.pop_back();
+  return 0;
+}
+int retain_context(Context* context, int device) {
+  is_reset[device] = false;
+  *context = &devices[device];
+  return 0;
+}
+
 struct Queue {
   std::mutex mutex;
   std::condition_variable changed;
@@ -139,27 +161,6 @@ cudaError_t disturb_captures() {
 }  // namespace
 
 extern "C" {
-
-int current_context(Context* context) {
-  *context = pushed.empty() ? nullptr : pushed.back();
-  if (pushed.empty() && selected) *context = &devices[*selected];
-  return 0;
-}
-int push_context(Context context) {
-  if (is_reset[context - devices]) return cudaErrorContextIsDestroyed;
-  pushed.push_back(context);
-  return 0;
-}
-int pop_context(Context* context) {
-  *context = pushed.back();
-  pushed.pop_back();
-  return 0;
-}
-int retain_context(Context* context, int device) {
-  is_reset[device] = false;
-  *context = &devices[device];
-  return 0;
-}
 
 #if CUDART_VERSION >= 12050
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
