@@ -302,44 +302,62 @@ TEST_P(EndpointTwoGpus, MemoryOfAPoolOfTheOtherGpu) {
   EXPECT_TRUE(stream.view().synchronize().is_ok());
 }
 
-/// Moves 300 MiB between two endpoints of the last GPU, on a thread that has selected none. @return whether the first GPU has a context
-bool makes_context_of_first_gpu() {
-  std::thread([] {
-    const auto memory = make_machine_memory_ops();
-    EndpointConfig config = loopback_config();
-    config.gpu_idx = memory->device_count() - 1;
-    config.same_host = false;
-    const auto lane = must(memory->make_copy_lane(config.gpu_idx));
-    MemoryBuffer from = must(memory->allocate_device(config.gpu_idx, kMiB)),
-                 to = must(memory->allocate_device(config.gpu_idx, kMiB));
-    std::vector<std::byte> bytes(kMiB), got(kMiB);
-    fill_pattern(bytes, 7);
-    ASSERT_OK(lane->copy(from.device(), bytes.data(), kMiB));
-    const auto sender = must(Endpoint::create(config)), receiver = must(Endpoint::create(config));
-    auto accepted = std::async(std::launch::async, [&] { return receiver->accept(kCallTime); });
-    const ConnId there = must(sender->add_remote_endpoint(receiver->get_metadata())), here = must(accepted.get()).conn;
-    const LocalRange source{must(sender->register_memory(from.device(), kMiB)), from.device(), kMiB};
-    const LocalRange target{must(receiver->register_memory(to.device(), kMiB)), to.device(), kMiB};
-    for (int round = 0; round < 300; ++round) {
-      const OperationId receive = must(receiver->recv_async(here, target));
-      ASSERT_OK(sender->send(there, source));
-      ASSERT_OK(receiver->wait(receive));
-    }
-    ASSERT_OK(lane->copy(got.data(), to.device(), kMiB));
-    ASSERT_EQ(got, bytes);
-  }).join();
+/// Ends the process, which is a death test's, if the first GPU has a context.
+void expect_first_gpu_alone(const char* when) {
   using StateFunction = cudaError_t (*)(int device, unsigned* flags, int* is_active);  // of a CUresult, with the same numbers
+  static const auto state = find_driver_function<StateFunction>("cuDevicePrimaryCtxGetState", 7000);
   unsigned flags = 0;
-  int is_active = 1;
-  EXPECT_EQ(find_driver_function<StateFunction>("cuDevicePrimaryCtxGetState", 7000)(0, &flags, &is_active), cudaSuccess);
-  return is_active != 0 || ::testing::Test::HasFailure();
+  int is_active = 0;
+  const cudaError_t error = state(0, &flags, &is_active);
+  if (error == cudaSuccess && is_active == 0) return;
+  std::fprintf(stderr, "the first GPU has a context %s (%d)\n", when, error);
+  std::_Exit(2);
+}
+
+/// Moves 300 MiB between two endpoints of the last GPU, on a thread that has selected none, and expects no context on the first GPU.
+void use_last_gpu() {
+  expect_first_gpu_alone("before all");
+  const auto memory = make_machine_memory_ops();
+  EndpointConfig config = loopback_config();
+  config.gpu_idx = memory->device_count() - 1;
+  config.same_host = false;
+  const auto lane = must(memory->make_copy_lane(config.gpu_idx));
+  MemoryBuffer from = must(memory->allocate_device(config.gpu_idx, kMiB)),
+               to = must(memory->allocate_device(config.gpu_idx, kMiB));
+  std::vector<std::byte> bytes(kMiB), got(kMiB);
+  fill_pattern(bytes, 7);
+  ASSERT_OK(lane->copy(from.device(), bytes.data(), kMiB));
+  expect_first_gpu_alone("after a copy");
+  const auto sender = must(Endpoint::create(config)), receiver = must(Endpoint::create(config));
+  expect_first_gpu_alone("after the endpoints");
+  auto accepted = std::async(std::launch::async, [&] { return receiver->accept(kCallTime); });
+  const ConnId there = must(sender->add_remote_endpoint(receiver->get_metadata())), here = must(accepted.get()).conn;
+  const LocalRange source{must(sender->register_memory(from.device(), kMiB)), from.device(), kMiB};
+  const LocalRange target{must(receiver->register_memory(to.device(), kMiB)), to.device(), kMiB};
+  expect_first_gpu_alone("after the connection");
+  for (int round = 0; round < 300; ++round) {
+    const OperationId receive = must(receiver->recv_async(here, target));
+    ASSERT_OK(sender->send(there, source));
+    ASSERT_OK(receiver->wait(receive));
+  }
+  expect_first_gpu_alone("after the messages");
+  ASSERT_OK(lane->copy(got.data(), to.device(), kMiB));
+  ASSERT_EQ(got, bytes);
 }
 
 // In a process of its own, where nothing else has used the first GPU.
 TEST(EndpointOfTheLastGpu, LeavesTheFirstOneAlone) {
   if (!gpu_count().is_ok() || *gpu_count() < 2) GTEST_SKIP() << "there are no two GPUs";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(std::_Exit(makes_context_of_first_gpu() ? 1 : 0), ::testing::ExitedWithCode(0), "");
+  const auto use = [] {
+    std::thread(use_last_gpu).join();
+    expect_first_gpu_alone("at the end");
+    std::fflush(stdout);
+    std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+  };
+  ::setenv("TCPX_TEST_COLD_GPU", "1", 1);
+  EXPECT_EXIT(use(), ::testing::ExitedWithCode(0), "");
+  ::unsetenv("TCPX_TEST_COLD_GPU");
 }
 
 }  // namespace
