@@ -33,6 +33,9 @@ constexpr uint64_t kFreeMask = (uint64_t{1} << kFreeBits) - 1;
 
 /// A vector with a larger capacity is freed instead of kept for the next operation.
 constexpr size_t kKeptCapacity = 64;
+/// Lists of ranges are kept up to so many bytes in all slots: a thread that frees them returns their pages to the kernel, and each page
+/// takes 0.5 us when the next operation touches it.
+constexpr size_t kMostKeptBytes = 4u << 20;
 
 uint64_t generation_of(OperationId id) {
   return static_cast<uint64_t>(id) >> kIndexBits;
@@ -290,9 +293,21 @@ void OperationTable::push_free(uint32_t index) {
   } while (!free_.compare_exchange_weak(top, next, std::memory_order_release, std::memory_order_relaxed));
 }
 
+void OperationTable::keep_lists(Operation& operation) {
+  operation.ranges.clear();
+  operation.remote.clear();
+  size_t bytes = operation.ranges.capacity() * sizeof(HeldRange) + operation.remote.capacity() * sizeof(WireRange);
+  if (bytes <= kKeptCapacity * (sizeof(HeldRange) + sizeof(WireRange))) bytes = 0;
+  if (bytes == operation.kept_bytes_) return;
+  const size_t more = bytes - std::exchange(operation.kept_bytes_, bytes);  // below zero: it wraps, and so does the sum
+  if (kept_bytes_.fetch_add(more, std::memory_order_relaxed) + more <= kMostKeptBytes) return;
+  std::vector<HeldRange>().swap(operation.ranges);
+  std::vector<WireRange>().swap(operation.remote);
+  kept_bytes_.fetch_sub(std::exchange(operation.kept_bytes_, 0), std::memory_order_relaxed);
+}
+
 void OperationTable::empty(Operation& operation) {
-  empty_vector(operation.ranges);
-  empty_vector(operation.remote);
+  keep_lists(operation);
   operation.named = {};
   empty_vector(operation.after);
   operation.rounds.reset();

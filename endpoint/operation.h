@@ -72,6 +72,7 @@ struct alignas(64) Operation {
   /// Generation, flags and state; see operation.cc.
   std::atomic<uint64_t> word_{0};
   std::atomic<uint32_t> next_free_{0};  ///< while free: index + 1 of the slot below in the free list, 0: none
+  size_t kept_bytes_ = 0;               ///< of its lists, when the slot was emptied last
   std::unique_ptr<GpuSignal> signal_;
   std::atomic<void*> event_{nullptr};  ///< of `signal_`, for threads that may read it after the slot has been reused
   Status status_;                      ///< written before the end becomes visible, read by the thread that takes the end
@@ -137,6 +138,7 @@ class OperationTable {
   bool pop_free(uint32_t& index);
   void push_free(uint32_t index);
   void empty(Operation& operation);
+  void keep_lists(Operation& operation);
   void give_back(Operation& operation);
   void finish_part(Operation& part, Status status);
 
@@ -150,6 +152,7 @@ class OperationTable {
   /// Top of the free list: changes so far << 21 | index + 1. Last in, first out, because the slot used last is warm in the cache.
   std::atomic<uint64_t> free_{0};
   std::atomic<uint64_t> outstanding_{0}, receives_{0};
+  std::atomic<size_t> kept_bytes_{0};  ///< of all slots
   std::atomic<bool> cancel_requested_{false};
 };
 

@@ -331,19 +331,31 @@ TEST(OperationTable, TakesNothingFromTheHeapInSteadyState) {
   EXPECT_EQ(bad, 0);
 }
 
-TEST(OperationTable, KeepsNoLongVectors) {
-  OperationTable table(1);
-  for (const size_t count : {size_t{4}, size_t{64}, size_t{4096}}) {
+TEST(OperationTable, KeepsListsOfRangesUpToFourMebibytes) {
+  constexpr size_t kTooMuch = 4 * 1024 * 1024 / (sizeof(HeldRange) + sizeof(WireRange)) + 1;
+  OperationTable table(2);
+  // One after the other in the same slot.
+  for (const auto& [count, is_kept] :
+       {std::pair{size_t{4}, true}, {4096, true}, {kTooMuch, false}, {kTooMuch / 2, true}, {64, true}}) {
     Operation& operation = acquired(table);
     operation.ranges.reserve(count);
     operation.remote.reserve(count);
     table.finish(operation, Status::ok());
     EXPECT_EQ(state_of(table, operation.id), OperationState::kDone);
     Operation& next = acquired(table);
-    EXPECT_EQ(next.ranges.capacity() >= count, count <= 64) << count;
-    EXPECT_EQ(next.remote.capacity() >= count, count <= 64) << count;
+    EXPECT_EQ(next.ranges.capacity() >= count, is_kept) << count;
+    EXPECT_EQ(next.remote.capacity() >= count, is_kept) << count;
+    EXPECT_TRUE(next.ranges.empty() && next.remote.empty());
     table.abandon(next);
   }
+  // Half of it is kept in one slot, so another one may keep less than the other half.
+  Operation& first = acquired(table);
+  Operation& second = acquired(table);
+  ASSERT_GE(first.ranges.capacity(), kTooMuch / 2);
+  second.ranges.reserve(kTooMuch);
+  table.abandon(second);
+  EXPECT_EQ(acquired(table).ranges.capacity(), 0u);
+  table.abandon(first);
 }
 
 // Waiting
