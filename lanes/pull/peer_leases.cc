@@ -31,8 +31,8 @@ Status PeerLeases::on_lease(const LaneFrame& frame) {
 std::optional<PeerLeases::Found> PeerLeases::find(std::span<const WireRange> slots, bool writes) {
   if (places_.empty()) return std::nullopt;
   Found found;
-  found.sources.reserve(slots.size());
   const Lease* lease = nullptr;
+  Row* row = nullptr;  // of the bytes before, if they are of this lease
   for (const WireRange& range : slots) {
     if (range.bytes == 0) continue;
     if (lease == nullptr || range.slot != lease->of.slot) {
@@ -45,15 +45,18 @@ std::optional<PeerLeases::Found> PeerLeases::find(std::span<const WireRange> slo
       }
       if (lease->of.access == static_cast<uint64_t>(writes ? SlotAccess::kRead : SlotAccess::kWrite)) return std::nullopt;
       found.leases.emplace_back(place->second, lease->of.word);
+      row = nullptr;
     }
     const uint64_t size = lease->parts.back().first;
     if (range.offset > size || range.bytes > size - range.offset) return std::nullopt;
-    auto part = std::upper_bound(lease->parts.begin(), lease->parts.end(), range.offset,
-                                 [](uint64_t offset, const auto& one) { return offset < one.first; });
-    for (uint64_t at = range.offset; at < range.offset + range.bytes; ++part) {
-      const auto& [end, source] = *part;
-      const uint64_t bytes = std::min(end, range.offset + range.bytes) - at;
-      found.sources.push_back({source.share, source.address + (source.bytes - (end - at)), bytes});
+    for (uint64_t at = range.offset, end = range.offset + range.bytes; at < end;) {
+      if (row == nullptr || at - row->begin >= row->part.bytes) {  // also true of what is before the part
+        const auto part = std::upper_bound(lease->parts.begin(), lease->parts.end(), at,
+                                           [](uint64_t offset, const auto& one) { return offset < one.first; });
+        row = &found.rows.emplace_back(Row{.part = part->second, .begin = part->first - part->second.bytes});
+      }
+      const uint64_t bytes = std::min(end - at, row->begin + row->part.bytes - at);
+      row->bytes += bytes;
       at += bytes;
     }
   }

@@ -46,17 +46,23 @@ class PeerLeases {
   static constexpr size_t kMostParts = 16384;
   /// A lease that a copy uses: its place, and its word as long as it lasts.
   using Used = std::vector<std::pair<uint32_t, uint64_t>>;
+  /// Bytes of a copy, in a row, that lie in one part of a slot.
+  struct Row {
+    WireSource part;
+    uint64_t begin = 0;  // of the part, in the slot
+    uint64_t bytes = 0;
+  };
   /// The place of a copy's bytes in the peer's memory, and the leases that it goes by.
   struct Found {
     Used leases;
-    std::vector<WireSource> sources;
+    std::vector<Row> rows;
   };
 
   explicit PeerLeases(const HostPeer& peer) : peer_(peer) {}
 
   /// The peer grants a lease. @return kProtocol: not so
   Status on_lease(const LaneFrame& frame);
-  /// Finds the sources of ranges of slots that are leased. @return nullopt: not all of them are, for that
+  /// Finds ranges of slots that are leased. @return nullopt: not all of them are, for that
   std::optional<Found> find(std::span<const WireRange> slots, bool writes);
   /// True as long as the peer lets this end use those slots: after it has read, and before it writes.
   bool last(const Used& leases) const;

@@ -29,17 +29,19 @@ Status PullLane::check(std::span<const std::byte> words, uint64_t bytes) const {
 }
 
 bool PullLane::take(std::span<const HeldRange> to, std::span<const std::byte> words) {
-  return reaches(to, WireArray<WireSource>(words));
+  const WireArray<WireSource> sources(words);
+  return reaches(to, sources.size(), [&](size_t i) { return sources[i]; });
 }
 
-bool PullLane::reaches(std::span<const HeldRange> to, const WireArray<WireSource>& from) {
-  if (from.empty() || to.empty() || !status_.is_ok()) return false;
+template <class SourceAt>
+bool PullLane::reaches(std::span<const HeldRange> to, size_t count, const SourceAt& source_at) {
+  if (count == 0 || to.empty() || !status_.is_ok()) return false;
   const Region& region = to.front().region();
   const bool on_gpu = !is_of_host(region, parts_.memory);
   if (region.access.copier != nullptr) return false;
   const Mapping* known = nullptr;
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (!reaches(from[i], on_gpu, known)) return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (!reaches(source_at(i), on_gpu, known)) return false;
   }
   return true;
 }
@@ -59,16 +61,19 @@ bool PullLane::reaches(const WireSource& source, bool on_gpu, const Mapping*& kn
 void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words, const GoFrame& go) {
   Pull pull;
   pull.go = go;
-  pull.found.sources = WireArray<WireSource>(words).to_vector();
+  const WireArray<WireSource> sources(words);
+  pull.found.rows.reserve(sources.size());
+  for (size_t i = 0; i < sources.size(); ++i) pull.found.rows.push_back({.part = sources[i], .bytes = sources[i].bytes});
   job->sum.offer = {go.operation, go.of_read};
   begin(std::move(job), std::move(pull));
 }
 
 bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange> slots, bool writes) {
   auto found = leases_.find(slots, writes);
-  if (!found || !reaches(job->ranges, found->sources)) return false;
+  if (!found || !reaches(job->ranges, found->rows.size(), [&](size_t i) { return found->rows[i].part; })) return false;
   Pull pull;
   pull.found = std::move(*found);
+  pull.slots = slots;
   const bool on_host = is_of_host(job->ranges.front().region(), parts_.memory);
   pull.writes = writes;
   if (writes) {
@@ -113,8 +118,8 @@ bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
 
 void PullLane::begin(std::unique_ptr<Job>&& job, Pull&& pull) {
   pull.on_gpu = !is_of_host(job->ranges.front().region(), parts_.memory);
-  for (const WireSource& source : pull.found.sources) {
-    const uint64_t share = source.share;
+  for (const PeerLeases::Row& row : pull.found.rows) {
+    const uint64_t share = row.part.share;
     if (share == kHostMemory || (!pull.mappings.empty() && pull.mappings.back()->share == share)) continue;
     pull.mappings.push_back(mappings_.find(share));
   }
@@ -136,43 +141,43 @@ void PullLane::hurry(const Pull& pull) {
   parts_.unmapper.hurry(std::move(wanted));
 }
 
-// Finds the next segments, `most` at most, up to the first share that is not mapped. One ends wherever a range here or a source there
+// Finds the next segments, `most` at most, up to the first share that is not mapped. One ends wherever a range here or a row there
 // ends.
 void PullLane::find_segments(Pull& pull, size_t most) {
-  const std::vector<WireSource>& from = pull.found.sources;
+  const std::span<const PeerLeases::Row> rows = pull.found.rows;
   const std::span<const HeldRange> ranges = pull.job->ranges;
   Place place = pull.place;
   pull.segments.clear();
   pull.awaited = nullptr;
-  pull.segments.reserve(std::min(most, from.size() - place.source + ranges.size() - place.range));
-  while (place.range < ranges.size() && pull.segments.size() < most) {
-    const HeldRange& range = ranges[place.range];
-    const WireSource& source = from[place.source];
-    const auto* begin = reinterpret_cast<const std::byte*>(source.address);
-    if (source.share != kHostMemory) {
-      while (pull.mappings[place.mapping]->share != source.share) ++place.mapping;
+  pull.segments.reserve(std::min(most, rows.size() - place.row + ranges.size() - place.range));
+  for (; place.row < rows.size() && pull.segments.size() < most; ++place.row, place.in_row = 0) {
+    const PeerLeases::Row& row = rows[place.row];
+    const auto* part = reinterpret_cast<const std::byte*>(row.part.address);
+    if (row.part.share != kHostMemory) {
+      while (pull.mappings[place.mapping]->share != row.part.share) ++place.mapping;
       const Mapping& mapping = *pull.mappings[place.mapping];
       if (!mapping.is_mapped()) {
         pull.awaited = &mapping;
         break;
       }
-      begin = mapping.mapped->buffer->device() + (source.address - mapping.memory.base);
+      part = mapping.mapped->buffer->device() + (row.part.address - mapping.memory.base);
     }
-    const uint64_t part = std::min(range.bytes - place.in_range, source.bytes - place.in_source);
-    std::byte* const here = range.data + place.in_range;
-    const std::byte* const there = begin + place.in_source;
-    pull.segments.push_back(pull.writes ? CopySegment{const_cast<std::byte*>(there), here, part}
-                                        : CopySegment{here, there, part});
-    place.in_range += part;
-    place.in_source += part;
-    if (place.in_range == range.bytes) {
-      ++place.range;
-      place.in_range = 0;
+    while (place.in_row < row.bytes && pull.segments.size() < most) {
+      const HeldRange& range = ranges[place.range];
+      const uint64_t bytes = std::min(range.bytes - place.in_range, row.bytes - place.in_row);
+      std::byte* const here = range.data + place.in_range;
+      const std::byte* const there =
+          part + (pull.slots.empty() ? place.in_row : pull.slots[place.range].offset + place.in_range - row.begin);
+      pull.segments.push_back(pull.writes ? CopySegment{const_cast<std::byte*>(there), here, bytes}
+                                          : CopySegment{here, there, bytes});
+      place.in_row += bytes;
+      place.in_range += bytes;
+      if (place.in_range == range.bytes) {
+        ++place.range;
+        place.in_range = 0;
+      }
     }
-    if (place.in_source == source.bytes) {
-      ++place.source;
-      place.in_source = 0;
-    }
+    if (place.in_row < row.bytes) break;
   }
   pull.place = place;
 }

@@ -73,14 +73,15 @@ class PullLane final : public Lane {
  private:
   /// Position up to which the segments of a job have been found.
   struct Place {
-    size_t range = 0, source = 0, mapping = 0;
-    uint64_t in_range = 0, in_source = 0;
+    size_t range = 0, row = 0, mapping = 0;
+    uint64_t in_range = 0, in_row = 0;
   };
   struct Pull {
     std::unique_ptr<Job> job;
     GoFrame go;                                      // not of one without asking
-    PeerLeases::Found found;                         // its sources; without asking: and their leases
-    std::vector<std::shared_ptr<Mapping>> mappings;  // one for each row of sources in the same share
+    PeerLeases::Found found;                         // a row for each source; without asking: and their leases
+    std::span<const WireRange> slots;                // without asking: where the ranges of the job are
+    std::vector<std::shared_ptr<Mapping>> mappings;  // one for rows that follow each other in the same share
     bool writes = false;                             // by lease, into the sources
     std::optional<Touching> touching;                // until it is over
     bool cut_off = false;                            // its lease ended before all was written
@@ -102,7 +103,8 @@ class PullLane final : public Lane {
     bool is_leased() const { return !found.leases.empty(); }
   };
 
-  bool reaches(std::span<const HeldRange> to, const WireArray<WireSource>& from);
+  template <class SourceAt>
+  bool reaches(std::span<const HeldRange> to, size_t count, const SourceAt& source_at);
   bool reaches(const WireSource& source, bool on_gpu, const Mapping*& known);
   void hurry(const Pull& pull);
   static void find_segments(Pull& pull, size_t most);
