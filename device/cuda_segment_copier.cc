@@ -35,7 +35,7 @@ constexpr size_t kListCapacity = 2 * 2 * kMostPieces;
 
 struct Shape {
   size_t segments = 0;  // that are not empty
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, longest = 0;
   CopySegment only{};  // the last of them
 };
 
@@ -45,6 +45,7 @@ Shape shape_of(std::span<const CopySegment> segments) {
     if (segment.bytes == 0) continue;
     ++shape.segments;
     shape.bytes += segment.bytes;
+    shape.longest = std::max(shape.longest, segment.bytes);
     shape.only = segment;
   }
   return shape;
@@ -60,10 +61,11 @@ uint64_t piece_bytes(uint64_t bytes, uint64_t many, uint64_t least) {
   return std::max(least, (bytes / many + 127) / 128 * 128);
 }
 
-size_t count_pieces(std::span<const CopySegment> segments, uint64_t piece) {
+size_t count_pieces(std::span<const CopySegment> segments, const Shape& shape, uint64_t piece) {
+  if (shape.longest <= piece) return shape.segments;
   size_t count = 0;
   for (const CopySegment& segment : segments) {
-    // Most are short, and a division takes as long as everything else.
+    // Many are short, and a division takes as long as everything else.
     count += segment.bytes <= piece ? static_cast<size_t>(segment.bytes != 0) : (segment.bytes - 1) / piece + 1;
   }
   return count;
@@ -191,7 +193,7 @@ class CudaSegmentCopier final : public SegmentCopier {
                                                           : start_copy(shape.only, &work);
     } else if (shape.segments != 0) {
       const uint64_t piece = piece_bytes(shape.bytes, kManyPieces, kLeastPieceBytes);
-      const size_t count = count_pieces(segments, piece);
+      const size_t count = count_pieces(segments, shape, piece);
       TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
       work.list_held = stretch.held;
       write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + stretch.first);
@@ -243,7 +245,7 @@ class CudaSegmentCopier final : public SegmentCopier {
   Result<CopyTicket> begin_sum(std::span<const CopySegment> segments, const SumPlace& place, const Shape& shape, bool copies,
                                uint64_t& sum) {
     const uint64_t piece = piece_bytes(shape.bytes, kManySums, kLeastSumBytes);
-    const size_t count = count_pieces(segments, piece);
+    const size_t count = count_pieces(segments, shape, piece);
     const bool is_whole = shape.segments == 1;
     TCPX_ASSIGN_OR_RETURN(const ListStretch room, list_ring_.take(is_whole ? 0 : copies ? 2 * count : count));
     const size_t slot = tickets_.next_slot();

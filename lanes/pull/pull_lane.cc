@@ -12,7 +12,7 @@ namespace tcpx {
 namespace {
 
 // To find so many takes less time than to copy them, if they are long enough for a GPU to copy them fast.
-constexpr size_t kSegmentsAtOnce = 1024;
+constexpr size_t kSegmentsAtOnce = 2048;
 static_assert(kSegmentsAtOnce <= kMaxCopySegments);
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <random>
 #include <thread>
 
 #include "tests/support/near_link_fixture.h"
@@ -100,6 +101,29 @@ TEST_F(LinkLeases, RangesOfSeveralSlotsInPieces) {
   EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), host_.begin()));
   EXPECT_TRUE(std::equal(peers_.begin() + 217'000, peers_.begin() + 220'000, host_.begin() + 30'000));
   EXPECT_TRUE(std::equal(peers_.begin(), peers_.begin() + 990, host_.begin() + 40'000));
+}
+
+// Forwards, backwards and across the ends of parts.
+TEST_F(LinkLeases, RangesInAnyOrder) {
+  const std::vector<WireSource> parts{source(70'000, 3'000), source(0, 40'000), source(100'000, 1), source(50'000, 9'000)};
+  lease(parts);
+  Bytes slot;
+  for (const WireSource& part : parts) {
+    const auto* const begin = reinterpret_cast<const std::byte*>(part.address);
+    slot.insert(slot.end(), begin, begin + part.bytes);
+  }
+  std::mt19937_64 random(3);
+  std::vector<HeldRange> to;
+  std::vector<WireRange> from;
+  Bytes wanted = host_;
+  for (size_t at = 0; to.size() < 300; at += from.back().bytes + 1) {
+    const uint64_t bytes = 1 + random() % 300, offset = random() % (slot.size() - bytes);
+    to.push_back(host(at, bytes));
+    from.push_back({kSlot, offset, bytes});
+    std::copy_n(slot.begin() + static_cast<ptrdiff_t>(offset), bytes, wanted.begin() + static_cast<ptrdiff_t>(at));
+  }
+  expect_unasked(read_of(std::move(to), std::move(from)));
+  EXPECT_EQ(host_, wanted);
 }
 
 TEST_F(LinkLeases, BeyondTheSlotAndForOtherSlotsThePeerIsAsked) {
