@@ -75,6 +75,19 @@ TEST_F(LinkGpuOrder, ManyThatWaitForTheSameAskTheGpuOnceInATurn) {
   for (int i = 0; i < kWrites; ++i) EXPECT_EQ(hear(FrameType::kDone)->operation, 5u + i);
 }
 
+// The window has room for no further one.
+TEST_F(LinkGpuOrder, WhatWaitsIsCountedOnce) {
+  constexpr uint64_t kBytes = 40'000, kWrites = kInlineWindowBytes / (kBytes + 200);
+  const WireRange range = advertised(host_id_, 0, kBytes, &gpu_);
+  for (uint64_t i = 0; i < kWrites; ++i) say_write(5 + i, range, std::span(peers_).first(kBytes));
+  steps(100);  // until all have come
+  expect_silence();
+  gpu_.open = true;
+  steps(2);
+  for (uint64_t i = 0; i < kWrites; ++i) EXPECT_EQ(hear(FrameType::kDone)->operation, 5 + i);
+  EXPECT_TRUE(alive());
+}
+
 TEST_F(LinkGpuOrder, AWriteThatWaitsCanBeGivenUp) {
   ask(FrameType::kWrite, 5, {}, &gpu_);
   ask(FrameType::kWrite, 6, {}, &gpu_);

@@ -335,8 +335,14 @@ TEST(OperationTable, KeepsListsOfRangesUpToFourMebibytes) {
   constexpr size_t kTooMuch = 4 * 1024 * 1024 / (sizeof(HeldRange) + sizeof(WireRange)) + 1;
   OperationTable table(2);
   // One after the other in the same slot.
-  for (const auto& [count, is_kept] :
-       {std::pair{size_t{4}, true}, {4096, true}, {kTooMuch, false}, {kTooMuch / 2, true}, {64, true}}) {
+  for (const auto& [count, is_kept] : {std::pair{size_t{4}, true},
+                                       {4096, true},
+                                       {8192, true},
+                                       {16384, true},
+                                       {24576, true},
+                                       {kTooMuch, false},
+                                       {kTooMuch / 2, true},
+                                       {64, true}}) {
     Operation& operation = acquired(table);
     operation.ranges.reserve(count);
     operation.remote.reserve(count);
