@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/mappings.h"
+#include "base/unique_fd.h"
 #include "device/cuda_memory_ops.h"
 #include "measure/pattern.h"
 #include "tests/support/ok.h"
@@ -38,18 +41,50 @@ class MemoryOpsContract : public ::testing::TestWithParam<Maker> {
 constexpr size_t kBytes = 100'000;
 
 TEST_P(MemoryOpsContract, MappedMemoryIsPageAlignedZeroedAndForBothSides) {
-  const MemoryBuffer buffer = mapped(kBytes);
-  ASSERT_NE(buffer.host(), nullptr);
-  ASSERT_NE(buffer.device(), nullptr);
-  EXPECT_EQ(buffer.size(), kBytes);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.host()) % 4096, 0u);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.device()) % 4096, 0u);
-  EXPECT_TRUE(std::all_of(buffer.host(), buffer.host() + kBytes, [](std::byte b) { return b == std::byte{0}; }));
-  EXPECT_TRUE(memory_->host_readable(buffer.host()));
-  std::fill_n(buffer.host(), kBytes, std::byte{0x77});
-  std::vector<std::byte> read(kBytes);
-  ASSERT_TRUE(lane()->copy(read.data(), buffer.device(), kBytes).is_ok());
-  EXPECT_TRUE(std::equal(read.begin(), read.end(), buffer.host())) << "the device's address shows the same bytes";
+  for (const size_t bytes : {kBytes, size_t{5'000'001}}) {
+    MemoryBuffer buffer = mapped(bytes);
+    std::byte* const host = buffer.host();
+    ASSERT_NE(host, nullptr);
+    ASSERT_NE(buffer.device(), nullptr);
+    EXPECT_EQ(buffer.size(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(host) % 4096, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.device()) % 4096, 0u);
+    EXPECT_TRUE(std::all_of(host, host + bytes, [](std::byte b) { return b == std::byte{0}; }));
+    EXPECT_TRUE(memory_->host_readable(host));
+    std::fill_n(host, bytes, std::byte{0x77});
+    std::vector<std::byte> read(bytes);
+    ASSERT_TRUE(lane()->copy(read.data(), buffer.device(), bytes).is_ok());
+    EXPECT_TRUE(std::equal(read.begin(), read.end(), host)) << "the device's address shows the same bytes";
+    buffer = MemoryBuffer();
+    if (bytes > kBytes) {
+      EXPECT_EQ(mapped_bytes(host), std::nullopt) << "it has been given back";
+    }
+  }
+}
+
+// The first of two processes that writes to a page which they share gets another page.
+TEST_P(MemoryOpsContract, AChildTakesNoPageOfMappedMemory) {
+  constexpr size_t kLong = 5'000'000;
+  const MemoryBuffer buffer = mapped(kLong);
+  std::fill_n(buffer.host(), kLong, std::byte{1});
+  int stays[2];
+  ASSERT_EQ(::pipe(stays), 0);
+  UniqueFd child_end(stays[0]), end(stays[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(stays[1]);
+    char byte = 0;
+    ::_exit(static_cast<int>(::read(stays[0], &byte, 1)));  // until the parent closes its end
+  }
+  ASSERT_GT(child, 0);
+  std::fill_n(buffer.host(), kLong, std::byte{2});
+  std::vector<std::byte> read(kLong);
+  EXPECT_TRUE(lane()->copy(read.data(), buffer.device(), kLong).is_ok());
+  EXPECT_TRUE(std::all_of(read.begin(), read.end(), [](std::byte b) { return b == std::byte{2}; }));
+  end.reset();
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // As two processes share it: a file in memory, mapped here.
