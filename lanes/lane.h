@@ -115,7 +115,7 @@ class Lane {
   /// Sender: has the peer use a slot from now on without asking, if it can. @param registry of the slot, advertised to `conn`
   virtual void lease(MemoryRegistry& /*registry*/, ConnId /*conn*/, const SlotId& /*slot*/) {}
   /// Receiver: takes over a job whose other side are slots that this end may use without asking. Nothing is said to the peer.
-  /// @param slots as many bytes as the job has @param writes into the slots, else reads them
+  /// @param slots one for each range of the job, of as many bytes; valid as long as the ranges @param writes into the slots, else reads
   /// @return false: it may not, and the job stays the caller's
   virtual bool push_leased(std::unique_ptr<Job>& /*job*/, std::span<const WireRange> /*slots*/, bool /*writes*/) { return false; }
   /// Takes over a job: the sender when the peer's Go has come, the receiver after `take` was true. The job stays the caller's if this

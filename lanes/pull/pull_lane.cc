@@ -1,6 +1,7 @@
 #include "lanes/pull/pull_lane.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -69,6 +70,7 @@ void PullLane::push(std::unique_ptr<Job>&& job, std::span<const std::byte> words
 }
 
 bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange> slots, bool writes) {
+  assert(slots.size() == job->ranges.size());
   auto found = leases_.find(slots, writes);
   if (!found || !reaches(job->ranges, found->rows.size(), [&](size_t i) { return found->rows[i].part; })) return false;
   Pull pull;

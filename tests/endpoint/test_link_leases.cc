@@ -252,11 +252,13 @@ TEST_F(LinkLeases, WhatIsNotThereOrScatteredIsWrittenByThePeer) {
   EXPECT_EQ(writing(), 0u);
   Large longer = large(HostCopier::kAtOnceAlone + 1);
   std::vector<HeldRange> from;
-  for (size_t at = 0; at < longer.here.size(); at += kLong)
-    from.emplace_back(registry_.use(longer.id).value(), longer.here.data() + at,
-                      std::min<size_t>(kLong, longer.here.size() - at));
-  const OperationId written =
-      start(OperationKind::kWrite, {.ranges = std::move(from), .remote = {{kOther, 0, longer.there.size()}}});
+  std::vector<WireRange> to;
+  for (size_t at = 0; at < longer.here.size(); at += kLong) {
+    const size_t bytes = std::min<size_t>(kLong, longer.here.size() - at);
+    from.emplace_back(registry_.use(longer.id).value(), longer.here.data() + at, bytes);
+    to.push_back({kOther, at, bytes});
+  }
+  const OperationId written = start(OperationKind::kWrite, {.ranges = std::move(from), .remote = std::move(to)});
   ASSERT_TRUE(await(FrameType::kWrite));
   cancel(written);
 }
