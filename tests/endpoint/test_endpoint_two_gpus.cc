@@ -345,7 +345,7 @@ void use_last_gpu() {
   ASSERT_EQ(got, bytes);
 }
 
-// In a process of its own, where nothing else has used the first GPU.
+// In a process of its own, which tests/support/gpu_warm_up.cc knows by the name of this case.
 TEST(EndpointOfTheLastGpu, LeavesTheFirstOneAlone) {
   if (!gpu_count().is_ok() || *gpu_count() < 2) GTEST_SKIP() << "there are no two GPUs";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -355,9 +355,7 @@ TEST(EndpointOfTheLastGpu, LeavesTheFirstOneAlone) {
     std::fflush(stdout);
     std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
   };
-  ::setenv("TCPX_TEST_COLD_GPU", "1", 1);
   EXPECT_EXIT(use(), ::testing::ExitedWithCode(0), "");
-  ::unsetenv("TCPX_TEST_COLD_GPU");
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
 // For programs that use a GPU: uses each feature once before the first case, because the driver opens descriptors that it keeps,
-// which the test main would count as leaks of the first case. Listed among a program's SOURCES; does nothing without a GPU, nor where a
-// case has set TCPX_TEST_COLD_GPU for a process of its own.
+// which the test main would count as leaks of the first case. Listed among a program's SOURCES; does nothing without a GPU, nor in the
+// process of a death test that looks at a GPU which nobody has used: gtest gives it the name of its case as the filter.
 #include <gtest/gtest.h>
-
-#include <cstdlib>
 
 #include "base/memory_ops.h"
 #include "device/unpacker_factory.h"
@@ -15,7 +13,7 @@ class GpuWarmUp final : public ::testing::Environment {
  public:
   void SetUp() override {
     const std::unique_ptr<MemoryOps> memory = make_machine_memory_ops();
-    if (!memory->has_gpu() || std::getenv("TCPX_TEST_COLD_GPU") != nullptr) return;
+    if (!memory->has_gpu() || GTEST_FLAG_GET(filter) == "EndpointOfTheLastGpu.LeavesTheFirstOneAlone") return;
     for (int device = 0; device < memory->device_count(); ++device) {
       const auto unpacker = make_unpacker(UnpackKind::kKernel, device, *memory);
       ASSERT_TRUE(unpacker.is_ok()) << unpacker.status().to_string();
