@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -11,6 +12,8 @@
 
 namespace tcpx {
 namespace {
+
+std::atomic<uint32_t> determined{0};
 
 // The limit of one control group in whole cores, rounded up. nullopt: no limit. @param folder that contains the group's files
 std::optional<uint64_t> quota_of(const std::string& folder) {
@@ -46,8 +49,13 @@ uint32_t count_usable_cores(const std::string& root) {
 }
 
 uint32_t usable_cores() {
-  static const uint32_t cores = count_usable_cores();
+  uint32_t cores = known_usable_cores();
+  if (cores == 0) determined.store(cores = count_usable_cores(), std::memory_order_relaxed);
   return cores;
+}
+
+uint32_t known_usable_cores() noexcept {
+  return determined.load(std::memory_order_relaxed);
 }
 
 }  // namespace tcpx

@@ -10,6 +10,8 @@ namespace tcpx {
 
 /// Number of usable cores, at least 1. Determined once in a process, because that reads a dozen files.
 uint32_t usable_cores();
+/// The number if it has been determined, else 0. Reads nothing and takes no memory.
+uint32_t known_usable_cores() noexcept;
 /// True for fewer cores than a loopback transfer needs: a caller and an I/O thread at either end. Who polls on so few takes the core from
 /// those whom it waits for. @param cores 0: unknown, so not few
 inline bool cores_are_few(uint32_t cores = usable_cores()) {

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/mutex.h"
+#include "tests/support/count_allocations.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {
@@ -52,6 +54,28 @@ TYPED_TEST(MutexTest, WhoComesToAHeldOneWaits) {
   mutex.unlock();
   EXPECT_TRUE(testing::wait_until([&] { return entered.load(); }));
   other.join();
+}
+
+// In a process of its own, where nobody has asked for the number of cores. What is thrown ends it.
+TEST(Mutex, TakesNoMemoryForOneThatIsHeld) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto lock_held = []() noexcept {
+    Mutex mutex;
+    std::atomic<bool> held{false};
+    std::thread holder([&] {
+      const std::lock_guard lock(mutex);
+      held = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    });
+    while (!held) std::this_thread::yield();
+    {
+      const testing::NoMemory none;
+      const std::lock_guard lock(mutex);
+    }
+    holder.join();
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(lock_held(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(FairMutex, ThreadsThatComeBackAtOnceKeepNobodyOut) {
