@@ -195,9 +195,10 @@ Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes,
 
 Status Endpoint::Impl::deregister(MemoryId id, Deadline deadline) {
   auto removed = remove_region(id, deadline);
-  // A peer may use the region for ever. Closing its connection ends that.
-  if (!removed.is_ok() && removed.status().code() == Code::kTimeout && fail_links_that_serve(id))
-    removed = remove_region(id, Deadline::after(kGrace));
+  // A peer may use the region for ever. Closing its connection ends that, and is waited for once.
+  if (!removed.is_ok() && removed.status().code() == Code::kTimeout) {
+    if (const auto closed_at = fail_links_that_serve(id)) removed = remove_region(id, Deadline(*closed_at + kGrace));
+  }
   if (removed.is_ok() && *removed) {
     const MemoryId region = (*removed)->id;
     std::vector<ServedLinks::Holder> holders;
@@ -237,12 +238,12 @@ Result<std::optional<Region>> Endpoint::Impl::remove_region(MemoryId id, Deadlin
   return registry_.remove(id, deadline);
 }
 
-// @return false: there is no such link
-bool Endpoint::Impl::fail_links_that_serve(MemoryId region) {
+// @return as ServedLinks::fail_those_that_serve
+std::optional<TimePoint> Endpoint::Impl::fail_links_that_serve(MemoryId region) {
   const ProgressEngine::Lock lock(engine_);
-  if (!engine_.links().fail_those_that_serve(region)) return false;
-  engine_.wake();
-  return true;
+  const auto failed_at = engine_.links().fail_those_that_serve(region);
+  if (failed_at) engine_.wake();
+  return failed_at;
 }
 
 Result<RemoteSlot> Endpoint::Impl::advertise(std::optional<ConnId> conn, const LocalRange& range,

@@ -96,7 +96,7 @@ class Endpoint::Impl {
                             Give give);
   Status order(Operation& operation, std::span<const RegionUse> uses, const SubmitOptions& options);
   Result<std::optional<Region>> remove_region(MemoryId id, Deadline deadline);
-  bool fail_links_that_serve(MemoryId region);
+  std::optional<TimePoint> fail_links_that_serve(MemoryId region);
   void wait_until_unmapped(std::vector<ServedLinks::Holder> holders, MemoryId region);
 
   const EndpointConfig config_;  // with values from the environment filled in

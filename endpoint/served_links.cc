@@ -252,19 +252,22 @@ uint64_t ServedLinks::chunks_in_flight() const {
   return sum;
 }
 
-bool ServedLinks::fail_those_that_serve(MemoryId region) {
-  bool any = false;
+std::optional<TimePoint> ServedLinks::fail_those_that_serve(MemoryId region) {
+  std::optional<TimePoint> last;
   for (auto& [id, served] : links_) {
     Link& link = *served.link;
     if (!link.serves(region)) continue;
-    any = true;
+    const bool is_new = !served.cut_off_at;
+    if (is_new) served.cut_off_at = Clock::steady().now();
+    last = std::max(last, served.cut_off_at);
+    if (!is_new) continue;
     served.has_work = true;
     attend(link, [&link] {
       link.fail(Status(Code::kTimeout, "deregister memory",
                        "the peer still uses the memory: the connection is closed so that nothing touches it"));
     });
   }
-  return any;
+  return last;
 }
 
 std::vector<ServedLinks::Holder> ServedLinks::forget(MemoryId region) {

@@ -74,8 +74,8 @@ class ServedLinks {
   /// Lets the next look be a thorough one.
   void expect_readable() { woken_ = true; }
 
-  /// Fails the links whose peers use the region. @return false: there is no such link
-  bool fail_those_that_serve(MemoryId region);
+  /// Fails the links whose peers use the region. @return when the last of them was failed so, now or earlier; nullopt: there is no such link
+  std::optional<TimePoint> fail_those_that_serve(MemoryId region);
   /// A link whose peer still maps memory that it has been told to unmap.
   struct Holder {
     ConnId conn;
@@ -103,6 +103,7 @@ class ServedLinks {
     bool readable = false;  // in this turn
     bool has_work = false;  // since the last turn something was given to it
     bool removed = false;   // goes when it is closed
+    std::optional<TimePoint> cut_off_at;  // because its peer used memory that was to be deregistered
     std::optional<TimePoint> idle_since;
   };
 

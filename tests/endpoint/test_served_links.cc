@@ -134,8 +134,14 @@ TEST_F(ServedLinksTest, OneThatServesARegionFails) {
   add();
   EXPECT_FALSE(links_.fail_those_that_serve(device_id_));
   EXPECT_TRUE(links_.is_alive(kConn));
-  EXPECT_TRUE(links_.fail_those_that_serve(host_id_));
+  const TimePoint before = Clock::steady().now();
+  const auto failed_at = links_.fail_those_that_serve(host_id_);
+  ASSERT_TRUE(failed_at.has_value());
+  EXPECT_GE(*failed_at, before);
   EXPECT_FALSE(links_.is_alive(kConn));
+  while (Clock::steady().now() == *failed_at) {
+  }
+  EXPECT_EQ(links_.fail_those_that_serve(host_id_), failed_at) << "one that stays is waited for once";
 }
 
 }  // namespace
