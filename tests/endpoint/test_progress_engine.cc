@@ -1,8 +1,10 @@
 // Progress made by the thread, or by the application where there is none, and callers that get in between.
 #include "endpoint/progress_engine.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,10 +12,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "tests/support/ok.h"
 #include "tests/support/one_core.h"
 #include "tests/support/threads.h"
@@ -345,9 +349,13 @@ TEST_F(EngineOnFewCores, WhoWaitsBesideABusyThreadSleepsAtOnce) {
   busy.join();
 }
 
+// One such case at a time on a machine: it has two threads that never sleep, and on few cores those of two cases crowd each other out.
 class EngineOnManyCores : public EngineWithIo {
  protected:
-  EngineOnManyCores() : EngineWithIo(16) {}
+  EngineOnManyCores() : EngineWithIo(16) {
+    EXPECT_TRUE(alone_) << path_;
+    EXPECT_EQ(::flock(alone_.get(), LOCK_EX), 0);
+  }
   /// Looks until the progress thread leaves the turns to this one. It does not sleep meanwhile.
   bool watches() {
     return wait_until([&] {
@@ -357,6 +365,10 @@ class EngineOnManyCores : public EngineWithIo {
       return engine_.rests() && !engine_.naps();
     });
   }
+
+ private:
+  const std::string path_ = ::testing::TempDir() + "tcpx_engine_on_many_cores";
+  const UniqueFd alone_{::open(path_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)};
 };
 
 TEST_F(EngineOnManyCores, TheProgressThreadLeavesTheTurnsToWhoLooksWhileThatFindsSomething) {
