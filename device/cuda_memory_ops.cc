@@ -313,7 +313,7 @@ class CudaMemoryOps final : public MemoryOps {
     TCPX_RETURN_IF_ERROR(make_present(pages));
     std::byte* const host = pages.host();
     TCPX_ASSIGN_OR_RETURN(MemoryBuffer pinned, map_host(device, host, bytes));
-    // Of a pair the second ends first.
+    // The second one of a pair ends first.
     const auto both = std::make_shared<std::pair<MemoryBuffer, MemoryBuffer>>(std::move(pages), std::move(pinned));
     return MemoryBuffer(host, host, bytes, [both] { (void)both; });
   }
