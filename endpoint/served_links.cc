@@ -257,15 +257,15 @@ std::optional<TimePoint> ServedLinks::fail_those_that_serve(MemoryId region) {
   for (auto& [id, served] : links_) {
     Link& link = *served.link;
     if (!link.serves(region)) continue;
-    const bool is_new = !served.cut_off_at;
-    if (is_new) served.cut_off_at = Clock::steady().now();
+    if (!served.cut_off_at) {
+      served.cut_off_at = Clock::steady().now();
+      served.has_work = true;
+      attend(link, [&link] {
+        link.fail(Status(Code::kTimeout, "deregister memory",
+                         "the peer still uses the memory: the connection is closed so that nothing touches it"));
+      });
+    }
     last = std::max(last, served.cut_off_at);
-    if (!is_new) continue;
-    served.has_work = true;
-    attend(link, [&link] {
-      link.fail(Status(Code::kTimeout, "deregister memory",
-                       "the peer still uses the memory: the connection is closed so that nothing touches it"));
-    });
   }
   return last;
 }
