@@ -1,12 +1,13 @@
 #include "programs/compare/runs.h"
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "base/environment.h"
 #include "base/text.h"
 #include "measure/plain_text.h"
+#include "programs/compare/copies.h"
 #include "transfer/pipeline_setup.h"
 
 namespace tcpx {
@@ -14,7 +15,6 @@ namespace {
 
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int32_t kMostInline = 65536;
-constexpr uint64_t kMemcpyBytes = 256 * kMiB;
 constexpr uint64_t kOutstanding = 64;
 constexpr uint32_t kRawStreams = 8;
 
@@ -29,38 +29,15 @@ constexpr char kEndpointAbout[] =
     "receives posted ahead; in the frame (inline) or forced through the pipeline; beside NCCL, and a socket. Small: messages "
     "of one connection, so many ahead. One: writes and reads of one connection, each begun when the one before it is done. "
     "Local: the same, as the library does it between endpoints of one host, beside TCP; for host memory beside one thread that "
-    "copies as much within its process. All other tables are of TCP, unless the parameter \"local\" says auto. "
+    "copies as much within its process, for that of GPUs beside the driver's copy engine and one kernel, which one process has to "
+    "itself. All other tables are of TCP, unless the parameter \"local\" says auto. "
     "Peers: one endpoint writes to many, which live in one other process, each over a connection of its own, with as many "
     "bytes ahead in total as to one. Memory: growth of the memory in core of the end "
     "with one endpoint, and of the GPU's memory in use by anybody, by connection, before anything has moved; growth by "
     "receive posted; processor time of that end while nothing moves.";
 
-/// Copies between two buffers, of which neither fits into a cache, by the calling thread.
-Result<MeasuredBy> copies_of_a_thread(const std::vector<uint64_t>& sizes, const RowPlan& plan) {
-  std::vector<std::byte> from(std::max(kMemcpyBytes, *std::max_element(sizes.begin(), sizes.end())), std::byte{1});
-  std::vector<std::byte> to(from.size());
-  const Duration longest = plan.duration / static_cast<int64_t>(plan.samples);
-  MeasuredBy measured;
-  for (const uint64_t bytes : sizes) {
-    std::vector<double> rates;
-    for (size_t sample = 0; sample < plan.samples; ++sample) {
-      const TimePoint begin = Clock::steady().now();
-      Duration taken{};
-      uint64_t copied = 0;
-      for (uint64_t at = 0; taken < longest; at = at + 2 * bytes <= from.size() ? at + bytes : 0) {
-        std::memcpy(to.data() + at, from.data() + at, bytes);
-        copied += bytes;
-        taken = Clock::steady().now() - begin;
-      }
-      rates.push_back(static_cast<double>(copied) / static_cast<double>(taken.count()));
-    }
-    TCPX_ASSIGN_OR_RETURN(const Samples samples, Samples::create(std::move(rates)));
-    measured[bytes].summary = samples.summary();
-  }
-  return measured;
-}
-
 using Sizes = std::vector<uint64_t>;
+using Others = std::vector<std::string>;
 
 RowSetup operation(Verb verb, uint64_t range_bytes = 0, uint64_t outstanding = 0) {
   return {.verb = verb, .range_bytes = range_bytes, .outstanding = outstanding};
@@ -78,13 +55,15 @@ class EndpointRuns {
   struct Part {
     const char* name;  ///< of kEndpointSections
     Section section;
-    std::string other = "";  ///< one more column: "NCCL" or "memcpy"
+    Others others = {};  ///< more columns: "NCCL", "memcpy", "copy engine", "one kernel"
+
+    bool has(const char* other) const { return std::find(others.begin(), others.end(), other) != others.end(); }
   };
 
   std::vector<Part> parts() const;
   Status memory();
   Status compare(const Part& part);
-  Result<MeasuredRun> by_others(const Part& part);
+  Result<MeasuredRun> by_another(const std::string& name, const Part& part);
   bool is_wanted(const std::string& section) const;
   /// One round of its own two processes.
   Result<EndPair::Answers> once(const EndSetup& setup, const RowSetup& row, uint64_t count) const;
@@ -94,12 +73,17 @@ class EndpointRuns {
   PipelineSettings settings_;
   Comparison& comparison_;
   const bool quick_;
+  const uint64_t range_bytes_;
   EnvironmentOverrides overrides_;
   std::optional<std::vector<MeasuredRun>> nccl_;  // with each of its settings
 };
 
 EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& settings, Comparison& comparison)
-    : options_(std::move(options)), settings_(settings), comparison_(comparison), quick_(comparison.quick()) {
+    : options_(std::move(options)),
+      settings_(settings),
+      comparison_(comparison),
+      quick_(comparison.quick()),
+      range_bytes_(quick_ ? kKiB : 32 * kKiB) {
   uint32_t& channels = settings_.channels;
   if (channels == 0) channels = 1;  // the library's default for the one device that Comparison::connect names
   overrides_[environment_info(Variable::kNumChannels).name] = concat(channels);
@@ -136,7 +120,7 @@ EndSetup EndpointRuns::endpoint(MemoryType memory) const {
 }
 
 std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
-  const uint64_t ranges = quick_ ? kKiB : 32 * kKiB;
+  const uint64_t ranges = range_bytes_;
   const auto sizes = [this](Sizes all, Sizes quick) { return quick_ ? quick : all; };
   std::vector<MemoryType> memories = {MemoryType::kHost};
   if (comparison_.has_gpu()) memories.push_back(MemoryType::kCuda);
@@ -157,9 +141,10 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
   const RowSetup to_peers = operation(Verb::kWrite, 0, std::max<uint64_t>(2 * options_.peers, 8));
   const RowSetup turns{.outstanding = 2};
 
-  Part latency{"latency",
-               {.title = "Half a round trip", .ping_pong = sizes({8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB, kMiB}, {8, 4 * kKiB})},
-               "NCCL"};
+  Part latency{
+      "latency",
+      {.title = "Half a round trip", .ping_pong = sizes({8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB, kMiB}, {8, 4 * kKiB})},
+      {"NCCL"}};
   std::vector<Part> local;
   for (const MemoryType memory : memories) {
     const std::string name = memory == MemoryType::kHost ? "host" : "gpu", title = concat("One host, ", name, " memory");
@@ -191,8 +176,12 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
                                  {"local, readv", here, one_readv},
                                  {"TCP, writev", tcp, one_writev}},
                       .one_way = sizes({64 * kKiB, kMiB, 64 * kMiB, 128 * kMiB}, {kMiB}),
-                      .ratios = {{"local", "TCP"}, {"local, writev", "TCP, writev"}, {"local", "memcpy"}}},
-                     memory == MemoryType::kHost ? "memcpy" : ""});
+                      .ratios = {{"local", "TCP"},
+                                 {"local, writev", "TCP, writev"},
+                                 {"local", "memcpy"},
+                                 {"local", "copy engine"},
+                                 {"local, writev", "one kernel"}}},
+                     memory == MemoryType::kHost ? Others{"memcpy"} : Others{"copy engine", "one kernel"}});
   }
   const std::string raw_name = concat("raw TCP, ", counted(raw_streams.streams, "stream"));
   latency.section.movers.push_back({"raw TCP", raw});
@@ -212,7 +201,7 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
                    {"pipeline", raw_name},
                    {"pipeline", "NCCL"}},
         .costs = true},
-       "NCCL"},
+       {"NCCL"}},
       {"vector",
        {.title = concat('V', of_ranges.substr(1)),
         .movers = {{"write", best, write},
@@ -250,33 +239,46 @@ std::vector<EndpointRuns::Part> EndpointRuns::parts() const {
   return parts;
 }
 
-Result<MeasuredRun> EndpointRuns::by_others(const Part& part) {
-  MeasuredRun other{.name = part.other, .one_way = {}, .ping_pong = {}};
-  if (part.other == "memcpy") {
-    TCPX_ASSIGN_OR_RETURN(other.one_way, copies_of_a_thread(part.section.one_way, comparison_.row()));
-  } else if (part.other == "NCCL") {
+Result<MeasuredRun> EndpointRuns::by_another(const std::string& name, const Part& part) {
+  MeasuredRun other{.name = name, .one_way = {}, .ping_pong = {}};
+  const Section& section = part.section;
+  if (name == "memcpy") {
+    TCPX_ASSIGN_OR_RETURN(other.one_way, copies_of_a_thread(section.one_way, comparison_.row()));
+  } else if (name == "NCCL") {
     // Once, for all the sections that have it.
     if (!nccl_) {
       Sizes one_way, ping_pong;
       for (const Part& each : parts()) {
-        if (each.other != "NCCL" || !is_wanted(each.name)) continue;
+        if (!each.has("NCCL") || !is_wanted(each.name)) continue;
         one_way.insert(one_way.end(), each.section.one_way.begin(), each.section.one_way.end());
         ping_pong.insert(ping_pong.end(), each.section.ping_pong.begin(), each.section.ping_pong.end());
       }
       if (one_way.empty()) one_way = {kMiB};
       nccl_ = comparison_.run_nccl(one_way, ping_pong);
     }
-    if (!part.section.one_way.empty()) other.one_way = best_of(*nccl_, &MeasuredRun::one_way, true);
-    if (!part.section.ping_pong.empty()) other.ping_pong = best_of(*nccl_, &MeasuredRun::ping_pong, false);
+    if (!section.one_way.empty()) other.one_way = best_of(*nccl_, &MeasuredRun::one_way, true);
+    if (!section.ping_pong.empty()) other.ping_pong = best_of(*nccl_, &MeasuredRun::ping_pong, false);
+  } else {
+    const uint64_t range_bytes = name == "one kernel" ? range_bytes_ : 0;
+    const auto memory = make_machine_memory_ops();
+    auto copies = copies_between_gpus(*memory, comparison_.gpus(), section.one_way, range_bytes, comparison_.row());
+    if (copies.is_ok()) {
+      other.one_way = *std::move(copies);
+      for (const auto& [bytes, measured] : other.one_way) comparison_.compared(concat(name, ", ", bytes, " bytes"), measured);
+    } else {
+      comparison_.note(name, concat("left out: ", copies.status().detail()));
+    }
   }
   return other;
 }
 
 Status EndpointRuns::compare(const Part& part) {
-  TCPX_ASSIGN_OR_RETURN(MeasuredRun other, by_others(part));
-  std::vector<MeasuredRun> runs;
+  std::vector<MeasuredRun> others, runs;
+  for (const std::string& name : part.others) {
+    TCPX_ASSIGN_OR_RETURN(others.emplace_back(), by_another(name, part));
+  }
   const Status status = comparison_.measure(part.section, runs);
-  runs.push_back(std::move(other));
+  runs.insert(runs.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
   comparison_.add_tables(part.section, runs);
   return status;
 }
