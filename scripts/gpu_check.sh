@@ -47,7 +47,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,one_host.txt,one_host.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,one_host.txt,one_host.json,cores.txt,nixl_local.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -116,6 +116,7 @@ targets=()
 has_torch=$(python3 -c 'import nanobind, torch; print(torch.cuda.is_available())' 2>/dev/null)
 [[ $parts != local ]] || targets=(--target test_device_gpu test_endpoint_gpu bench_endpoint netns_meet test_tcpx_perf)
 [[ $parts != local || $has_torch != True ]] || targets+=(python_package)
+[[ $parts != local || ! -x $nixl/bin/python3 ]] || targets+=(nixl_plugin)
 [[ $parts != cores ]] || targets=(--target test_tcpx_perf)
 step build.log 240 "build" cmake --build --preset release -j "$jobs" "${targets[@]}" || finish
 
@@ -291,13 +292,18 @@ run_nixl() {
   }
   endpoint_turn before
   step nixl.txt 160 "NIXL, back-ends" "${one_device[@]}" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${vram[@]}" \
-    --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB,8192x16KiB --lists plain,prepared --seconds 0.4 --json "$out/nixl.json"
+    --plugins "$build/lib/nixl" --patterns 8B,4KiB,64KiB,1MiB,64MiB,4096x32KiB,8192x16KiB --lists plain,prepared --seconds 0.2 --json "$out/nixl.json"
   endpoint_turn after
   step nixl_speed.txt 10 "NIXL / Endpoint" tests/nixl/check_speed.py "$out/nixl.json" "$turns"/*.json
-  step nixl.txt 60 "NIXL, back-ends of one host" "$nixl/bin/python3" integrations/nixl/bench.py --local --backends UCX,TCPX "${vram[@]}" \
-    --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB --seconds 0.3 --json "$out/nixl_local.json"
+  nixl_of_one_host
   { grep -aE '^(VRAM|WRITE|READ)' "$out/nixl.txt" && grep -v '^===' "$out/nixl_speed.txt"; } | sed 's/^/        | /' | tee -a "$out/report.txt"
   rm -rf "$turns"
+}
+
+nixl_of_one_host() {
+  step nixl_local.txt 90 "NIXL, back-ends of one host" "$nixl/bin/python3" integrations/nixl/bench.py --local --backends UCX,TCPX "${vram[@]}" \
+    --plugins "$build/lib/nixl" --patterns 8B,4KiB,64KiB,1MiB,64MiB,4096x32KiB --seconds 0.2 --json "$out/nixl_local.json"
+  grep -aE '^(VRAM|WRITE|READ)' "$out/nixl_local.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
 }
 
 # Between endpoints of one host: what each kind of memory costs beside TCP, and whether it is clean.
@@ -312,6 +318,7 @@ run_local() {
   # Where it makes no network namespaces it says so, and has shown nothing.
   step local.txt 60 "two containers" tests/netns/pods.sh "$build/tests/netns_meet" "$build/tests/test_tcpx_perf"
   sanitize memcheck 100 "pulls" --report-api-errors no "$build/tests/test_device_gpu" --gtest_filter='*GpuPull*'
+  [[ ! -x $nixl/bin/python3 ]] || nixl_of_one_host
   sed -n '/^One host/,$p' "$out/local.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
 }
 

@@ -5,6 +5,7 @@ process of its own, all back-ends in turn for every sample. What arrives is comp
 
 import argparse
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -45,6 +46,9 @@ PATTERNS = {
     "16384x4KiB": (16384, 4 << 10),
 }
 
+# Parameters with which a back-end is at its fastest within one host: without this one NIXL has UCX take TCP there.
+LOCAL = {"UCX": {"ucx_error_handling_mode": "none"}}
+
 # Of the ends, by --local.
 PATHS = {
     False: {"UCX_TLS": "tcp,cuda_copy", "UCCL_TCPX_LOCAL": "off"},
@@ -55,10 +59,10 @@ PATHS = {
 class End:
     """One agent with its memory. Runs in a process of its own, driven by lines of JSON."""
 
-    def __init__(self, name, backend, kind, gpu, size):
+    def __init__(self, name, backend, kind, gpu, size, progress_thread, parameters):
         self.memory = memory.allocate(kind, gpu, size)
         self.api = wheel.load()
-        self.agent = wheel.agent(self.api, name, backend, gpu=self.memory.gpu)
+        self.agent = wheel.agent(self.api, name, backend, parameters, self.memory.gpu, progress_thread)
         self.agent.register_memory([(self.memory.address, size, self.memory.gpu, "")], kind)
         self.watcher = None
 
@@ -160,9 +164,9 @@ def start_end(*arguments):
 class Pair:
     """A back-end: the agent that starts transfers, and the other."""
 
-    def __init__(self, backend, kind, gpus, size):
+    def __init__(self, backend, kind, gpus, size, *how):
         self.backend = backend
-        self.near, self.far = (start_end(f"{name}-{backend}", backend, kind, gpu, size) for name, gpu in zip(("near", "far"), gpus))
+        self.near, self.far = (start_end(f"{name}-{backend}", backend, kind, gpu, size, *how) for name, gpu in zip(("near", "far"), gpus))
         metadata = [end.metadata() for end in (self.near, self.far)]
         self.near.load(*metadata[1])
         self.far.load(*metadata[0])
@@ -173,7 +177,9 @@ class Pair:
         self.near.fill(1)
         self.far.fill(2)
         wanted = (self.near if operation == "WRITE" else self.far).sums(near if operation == "WRITE" else far, size)
+        self.far.watch(True)  # without a progress thread, nothing moves at an end that nobody looks at
         self.near.run(0)
+        self.far.watch(False)
         got = (self.far if operation == "WRITE" else self.near).sums(far if operation == "WRITE" else near, size)
         return sum(a != b for a, b in zip(wanted, got))
 
@@ -234,7 +240,7 @@ def report(tables, backends, devices, options):
     columns = [("block", "B"), ("blocks", "")]
     for name in backends:
         columns += [(name, "GB/s"), (f"{name}, time", "us"), (f"{name}, submit", "us")]
-    names = ("memory", "gpus", "layers", "samples", "pause", "target")
+    names = ("memory", "gpus", "layers", "samples", "pause", "target", "progress_thread")
     return result.report(options, names, tables, columns, benchmark="bench_nixl", about=__doc__, version=wheel.version(), abi="NIXL",
                          devices=devices)  # fmt: skip
 
@@ -268,13 +274,15 @@ def main():
                         help="microseconds between two looks at a transfer: engines look once a step (default: none)")
     parser.add_argument("--target", choices=("polls", "sleeps"), default="polls",
                         help="polls: looks for notifications all the time, as that of nixlbench (default %(default)s)")
+    parser.add_argument("--progress-thread", action="store_true",
+                        help="agents with NIXL's progress thread, as its Python interface makes them by default (default: none, as nixlbench)")
     parser.add_argument("--plugins", help="folder with libplugin_TCPX.so (default: where the wheel or NIXL_PLUGIN_DIR has it)")
     parser.add_argument("--json", metavar="FILE", help="write all numbers to this file")
-    parser.add_argument("--end", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--end", nargs=7, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.end:
-        name, backend, kind, gpu, size = options.end
-        return wheel.serve(End(name, backend, kind, int(gpu), int(size)))
+        name, backend, kind, gpu, size, *how = options.end
+        return wheel.serve(End(name, backend, kind, int(gpu), int(size), *map(json.loads, how)))
     patterns, backends = options.patterns.split(","), options.backends.split(",")
     operations, kinds = options.operations.split(","), options.lists.split(",")
     for chosen, known in ((patterns, PATTERNS), (operations, ("WRITE", "READ")), (kinds, ("plain", "prepared"))):
@@ -286,7 +294,11 @@ def main():
         os.environ.setdefault(name, value)
     folder = with_stock_plugins(options.plugins) if options.plugins else None
     size = options.layers * max(blocks * block for blocks, block in map(PATTERNS.get, patterns))
-    pairs = [Pair(backend, options.memory.upper(), [int(gpu) for gpu in options.gpus.split(",")], size) for backend in backends]
+    if options.target == "sleeps" and not options.progress_thread:
+        parser.error("a target that sleeps needs --progress-thread")
+    gpus, threads = [int(gpu) for gpu in options.gpus.split(",")], json.dumps(options.progress_thread)
+    parameters = LOCAL if options.local else {}
+    pairs = [Pair(name, options.memory.upper(), gpus, size, threads, json.dumps(parameters.get(name, {}))) for name in backends]
     path = "one host" if options.local else "TCP"
     print(f"{options.memory.upper()}, {path}, NIXL {wheel.version()}, {options.samples} samples of {options.seconds} s")
     tables = {}

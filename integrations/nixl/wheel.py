@@ -53,9 +53,9 @@ def add_backend(made, backend, parameters=None, gpu=0):
     made.create_backend(backend, ({"gpu": str(gpu)} if takes_gpu else {}) | (parameters or {}))
 
 
-def agent(api, name, backend, parameters=None, gpu=0):
-    """An agent with this back-end alone."""
-    made = api.nixl_agent(name, api.nixl_agent_config(backends=[]))
+def agent(api, name, backend, parameters=None, gpu=0, progress_thread=True):
+    """An agent with this back-end alone. NIXL's progress thread is the default of its Python interface, and off in nixlbench."""
+    made = api.nixl_agent(name, api.nixl_agent_config(enable_prog_thread=progress_thread, backends=[]))
     add_backend(made, backend, parameters, gpu)
     return made
 
