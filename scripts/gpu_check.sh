@@ -47,7 +47,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,one_host.txt,one_host.json,cores.txt,nixl_local.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,one_host.txt,one_host.json,cores.txt,nixl_local.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast_{off,auto}_{1,4}.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -357,8 +357,13 @@ run_python() {
   step python_overhead.txt 90 "Python beside C++" python3 python/bench/overhead.py "$build/python/write_times"
   grep -aE '^ *"' "$out/python_overhead.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
   (($(nvidia-smi -L | wc -l) >= 2)) || return
-  step broadcast.txt 120 "weights.broadcast beside NCCL" "${one_device[@]}" UCCL_TCPX_LOCAL=off \
-    python3 python/bench/broadcast.py --gigabytes 16 --receivers 1 --device cuda --json "$out/broadcast.json"
+  local way receivers
+  for way in off auto; do
+    for receivers in 1 4; do
+      step broadcast.txt 120 "weights.broadcast to $receivers, UCCL_TCPX_LOCAL=$way" "${one_device[@]}" UCCL_TCPX_LOCAL=$way \
+        python3 python/bench/broadcast.py --gigabytes $((16 / receivers)) --receivers $receivers --device cuda --json "$out/broadcast_${way}_$receivers.json"
+    done
+  done
   grep -aE '^ |bytes to' "$out/broadcast.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
 }
 

@@ -8,7 +8,8 @@ Every sample runs the three, one after the other, with the same bytes, in the sa
     plain  one operation writes all tensors to the first receiver
     chain  `tcpx.weights.broadcast` to all receivers
     gloo   `torch.distributed.broadcast` of each tensor to all receivers; left out without torch
-    nccl   the same between GPUs, one for each process, over NCCL's sockets
+    nccl   the same between GPUs, where there is one for each process: over NCCL's sockets where UCCL_TCPX_LOCAL=off has us use TCP,
+           else as it does by default
 
 Seconds are from the source's start to the end at the last receiver; GB are 1e9 bytes of the state dict, counted once. Every
 receiver compares every byte with what it makes itself. Core seconds are what all the processes took for a GB. On one host all
@@ -72,13 +73,15 @@ def has_bytes_of(tensor: Any, index: int, nbytes: int, device: str) -> bool:
 
 
 def torch_broadcast(device: str, rank: int, ranks: int, path: str, state: dict[str, Any]) -> tuple[str, Any]:
-    """Name and call of torch's way, between GPUs over sockets, as between hosts without RDMA."""
+    """Name and call of torch's way: over sockets where ours goes over TCP, as between hosts without RDMA."""
     import torch
     import torch.distributed as distributed
 
     backend = "gloo" if device == "host" else "nccl"
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    os.environ |= {"NCCL_SOCKET_IFNAME": "lo", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket"}
+    os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+    if os.environ.get("UCCL_TCPX_LOCAL") == "off":
+        os.environ |= {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket"}
     distributed.init_process_group(backend, init_method=f"file://{path}/{backend}", rank=rank, world_size=ranks)
     tensors = [torch.from_numpy(one) if device == "host" else one for one in state.values()]
 
@@ -109,7 +112,7 @@ def run_rank(rank: int, run: Run) -> None:
     if run.device == "cuda":
         import torch
 
-        torch.cuda.set_device(rank)
+        torch.cuda.set_device(rank % torch.cuda.device_count())
     try:
         measure(rank, run)
     except BaseException:
@@ -120,7 +123,11 @@ def run_rank(rank: int, run: Run) -> None:
 
 def measure(rank: int, run: Run) -> None:
     receivers, nbytes, samples, settings, device, path, gate, results = run
-    gpu = rank if device == "cuda" else 0
+    gpu, has_own_gpu = 0, True
+    if device == "cuda":
+        import torch
+
+        gpu, has_own_gpu = torch.cuda.current_device(), torch.cuda.device_count() > receivers
     group = tcpx.rendezvous.join(rank=rank, world_size=receivers + 1, store=DirectoryStore(path), gpu=gpu, timeout=_PATIENCE)
     state = {f"tensor.{i}": tensor_of(i, nbytes // _TENSORS, device) for i in range(_TENSORS)}
     ways: dict[str, Any] = {
@@ -128,8 +135,9 @@ def measure(rank: int, run: Run) -> None:
         "chain": lambda: tcpx.weights.broadcast(state, group=group, timeout=_PATIENCE, **settings),
     }
     try:
-        name, call = torch_broadcast(device, rank, receivers + 1, path, state)
-        ways[name] = call
+        if has_own_gpu:  # NCCL wants one for each process
+            name, call = torch_broadcast(device, rank, receivers + 1, path, state)
+            ways[name] = call
     except ImportError:
         pass
     times: list[tuple[str, int, float, float, float]] = []
@@ -172,7 +180,7 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=1.0, help="1e9 bytes, of each process")
     parser.add_argument("--receivers", type=int, default=4)
     parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--device", choices=("host", "cuda"), default="host", help="whose memory; cuda: a GPU for each process")
+    parser.add_argument("--device", choices=("host", "cuda"), default="host", help="whose memory; cuda: a GPU for each process, in turn")
     parser.add_argument("--piece", type=int, help="bytes of a piece; default: broadcast's")
     parser.add_argument("--window", type=int, help="pieces under way over each hop; default: broadcast's")
     parser.add_argument("--json", help="file to write the result to")
