@@ -47,7 +47,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,one_host.txt,one_host.json,cores.txt,nixl_local.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast_{off,auto}_{1,4}.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,speed.svg,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,one_host.txt,one_host.json,cores.txt,nixl_local.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast_{off,auto}_{1,4}.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -251,7 +251,7 @@ compare_speed() {
   fi
   step speed_peers.txt 60 "bench_endpoint, 64 peers" "$build/bench/bench_endpoint" --only peers --milliseconds 300 --nccl off \
     --json "$out/speed_peers.json" && reports+=("$out/speed_peers.json")
-  step speed.txt 10 "table" scripts/speed_table.py "${reports[@]}"
+  step speed.txt 10 "table" scripts/speed_table.py --picture "$out/speed.svg" "${reports[@]}"
   grep -aE '^\||together:' "$out/speed.txt" | tee -a "$out/report.txt"
 }
 

@@ -2,8 +2,10 @@
 """Prints what a run has measured over TCP as one table of Markdown: ours, plain sockets, NCCL, NIXL's back-ends,
 Mooncake; below it, what many peers have together.
 
-usage: speed_table.py FILE...    reports (--json) of `bench_endpoint --only one,bulk,latency,peers`, of integrations/nixl/bench.py and
-                                 of python/bench/network_mooncake.py, of one machine and hour
+usage: speed_table.py [--picture SVG] FILE...
+
+FILE: a report (--json) of `bench_endpoint --only one,bulk,latency,peers`, of integrations/nixl/bench.py or of python/bench/network_mooncake.py,
+all of one machine and hour. SVG: a file to draw the rates of long messages into.
 """
 
 import json
@@ -13,6 +15,14 @@ import sys
 SHORT = {8: "8 B", 4096: "4 KiB", 65536: "64 KiB", 1 << 20: "1 MiB"}
 LONG, LIST = 64 << 20, 4096 * 32768
 COLUMNS = [*SHORT.values(), "64 MiB", "64 MiB streamed", "4096 x 32 KiB"]
+# Of the picture: heading, column, and the bars' names with the beginnings of their rows'.
+BARS = [
+    ("64 MiB, one write at a time", "64 MiB", ["tcpx-p2p", "NIXL with tcpx-p2p", "Mooncake", "NIXL with UCX"]),
+    ("4096 blocks of 32 KiB, scattered at both ends, one write at a time", COLUMNS[-1], ["tcpx-p2p", "NIXL with tcpx-p2p", "Mooncake", "NIXL with UCX"]),
+    ("64 MiB, a stream of transfers", COLUMNS[-2], ["tcpx-p2p", "NCCL's sockets", "plain sockets"]),
+]
+ROW_OF = {"tcpx-p2p": "`Endpoint`, write", "NIXL with tcpx-p2p": "NIXL over ours, write", "Mooncake": "Mooncake, write",
+          "NIXL with UCX": "NIXL, its own back-end, write", "NCCL's sockets": "NCCL, ", "plain sockets": "raw TCP, "}
 NAMES = {"UCX": "NIXL, its own back-end", "TCPX": "NIXL over ours", "Mooncake": "Mooncake"}
 MEMORY = {"host": ", host memory", "vram": ", GPU memory"}
 
@@ -86,9 +96,38 @@ def of_peers(table):
                 yield f"{many} together: {rate(row['values'][many])}, {ratio:.2f} of {one} ({row['name']} a message)"
 
 
+def picture(rows):
+    """Bars as an SVG: what a group has no figure of is left out, and so is a group without any."""
+    groups = []
+    for heading, column, names in BARS:
+        cells = [(name, cells[column]) for name in names for row, cells in rows.items() if row.startswith(ROW_OF[name]) and column in cells]
+        if cells:
+            groups.append((heading, [(name, float(cell.split()[0])) for name, cell in cells]))
+    longest = max((value for _, bars in groups for _, value in bars), default=1)
+    lines, y = [], 36
+    for heading, bars in groups:
+        y += 30
+        lines.append(f'<text x="24" y="{y}" font-size="12" fill="#595959" font-style="italic">{heading}</text>')
+        for name, value in bars:
+            y += 26
+            width, color = max(1, 420 * value / longest), "#1a6fb5" if "tcpx" in name else "#9a9a9a"
+            lines.append(f'<text x="200" y="{y}" font-size="13" text-anchor="end" fill="#1a1a1a">{name}</text>')
+            lines.append(f'<rect x="208" y="{y - 13}" width="{width:.1f}" height="18" fill="{color}"/>')
+            lines.append(f'<text x="{214 + width:.1f}" y="{y}" font-size="13" fill="#1a1a1a">{value:g}</text>')
+    title = "From GPU to GPU over TCP, GB/s"
+    told = "; ".join(f"{heading}: " + ", ".join(f"{name} {value:g}" for name, value in bars) for heading, bars in groups)
+    fonts = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{y + 20}" viewBox="0 0 720 {y + 20}" font-family="{fonts}" role="img">',
+        f"<title>{title}. {told}</title>", f'<rect width="720" height="{y + 20}" fill="#ffffff"/>',
+        f'<text x="24" y="32" font-size="16" font-weight="bold" fill="#1a1a1a">{title}</text>', *lines, "</svg>", ""])  # fmt: skip
+
+
 def main():
+    names = sys.argv[1:]
+    svg = names[1] if names[:1] == ["--picture"] and len(names) > 1 else None
     try:
-        reports = [json.loads(pathlib.Path(name).read_text()) for name in sys.argv[1:]]
+        reports = [json.loads(pathlib.Path(name).read_text()) for name in names[2 if svg else 0 :]]
     except (OSError, ValueError) as error:
         sys.exit(f"speed_table.py: {error}")
     rows, below = Rows(), []
@@ -116,6 +155,8 @@ def main():
         print(f"| {name} | " + " | ".join(cells.get(column, "") for column in COLUMNS) + " |")
     for line in below:
         print(f"\n{line}")
+    if svg:
+        pathlib.Path(svg).write_text(picture(rows))
 
 
 if __name__ == "__main__":

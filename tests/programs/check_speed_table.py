@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 
 def median(value):
@@ -44,13 +45,13 @@ EXPECTED = [
 ]
 
 
-def made_of(*reports):
+def made_of(*reports, options=()):
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for i, (benchmark, tables, *parameters) in enumerate(reports):
             paths.append(pathlib.Path(folder) / f"{i}.json")
             paths[-1].write_text(json.dumps({"benchmark": benchmark, "tables": tables, "parameters": dict(parameters)}))
-        return subprocess.run([sys.executable, sys.argv[1], *paths], capture_output=True, text=True, check=False)
+        return subprocess.run([sys.executable, sys.argv[1], *options, *paths], capture_output=True, text=True, check=False)
 
 
 run = made_of(("bench_endpoint", ENDPOINT), ("bench_endpoint", PEERS), ("bench_nixl", NIXL),
@@ -60,6 +61,15 @@ assert run.returncode == 0, run.stderr
 assert lines[0].endswith("| 8 B | 4 KiB | 64 KiB | 1 MiB | 64 MiB | 64 MiB streamed | 4096 x 32 KiB |"), lines[0]
 assert sorted(lines[2:-2]) == sorted(EXPECTED), run.stdout
 assert lines[-2:] == ["", "64 peers together: 18 GB/s, 0.90 of 1 peer (4 MiB a message)"], run.stdout
+with tempfile.TemporaryDirectory() as pictures:
+    path = pathlib.Path(pictures) / "bars.svg"
+    made_of(("bench_endpoint", ENDPOINT), ("bench_mooncake", MOONCAKE, ("memory", "host")), options=("--picture", path))
+    tree = xml.etree.ElementTree.parse(path).getroot()
+    words = [element.text for element in tree if element.tag.endswith("}text")]
+    assert words[1:6] == ["64 MiB, one write at a time", "tcpx-p2p", "25", "Mooncake", "1.5"], words
+    assert words[-5:] == ["64 MiB, a stream of transfers", "NCCL's sockets", "33", "plain sockets", "35"], words
+    widths = [float(element.get("width")) for element in tree if element.tag.endswith("}rect")][1:]
+    assert widths[-1] == max(widths) == 420 and widths[0] == 300, widths
 gpu = made_of(("bench_mooncake", MOONCAKE, ("memory", "vram")))
 assert "| Mooncake, write, GPU memory | 80 us" in gpu.stdout, gpu
 wrong = made_of(("bench_mooncake", [table("WRITE", {"block": 8, "blocks": 1}, verified=False)], ("memory", "host")))
