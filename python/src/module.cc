@@ -10,6 +10,7 @@
 #include "python/src/core_endpoint.h"
 #include "python/src/log_lines.h"
 #include "python/src/raise.h"
+#include "python/src/slot_parts.h"
 #include "python/src/unlocked.h"
 #include "tcpx/help.h"
 
@@ -148,6 +149,7 @@ NB_MODULE(_core, module) {
       .def("flight_record", &CoreEndpoint::flight_record)
       .def("metrics", &CoreEndpoint::metrics);
 
+  module.attr("SlotParts") = make_slot_class();
   module.def("extent_of", &extent_of);
   module.def("names_of_codes", &names_of_codes);
   module.def("make_errors_with", &make_errors_with);

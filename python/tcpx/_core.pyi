@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from typing_extensions import Self
+
 class Operation:
     def done(self) -> bool: ...
     def wait(self, timeout: float | None) -> bool: ...
@@ -16,6 +18,17 @@ class Hold:
 
 class Plan:
     """Ranges that were looked up once; keeps their memory registered while it lives."""
+
+class SlotParts:
+    """Below tcpx.Slot: `[]` makes a slot of the same class."""
+
+    raw: bytes
+    offset: int
+    shape: tuple[int, ...]
+    itemsize: int
+    nbytes: int
+    _origin: Any
+    def __getitem__(self, index: int | slice) -> Self: ...
 
 class Endpoint:
     def __init__(
