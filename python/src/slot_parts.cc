@@ -182,12 +182,17 @@ nb::object make_slot_class() {
   return nb::borrow(reinterpret_cast<PyObject*>(slot_class));
 }
 
+bool is_slot(nb::handle object) {
+  return PyObject_TypeCheck(object.ptr(), slot_class) != 0;
+}
+
 SlotPlace place_of(nb::handle slot) {
-  if (PyObject_TypeCheck(slot.ptr(), slot_class) == 0) {
+  if (!is_slot(slot)) {
     PyErr_Format(PyExc_TypeError, "a buffer goes to a slot, not to %R", slot.type().ptr());
     throw nb::python_error();
   }
   const SlotParts& parts = parts_of(slot.ptr());
+  if (parts.raw == nullptr) fail(PyExc_AttributeError, "a slot that was not made");
   return {parts.raw, number_of(parts.offset), number_of(parts.nbytes)};
 }
 

@@ -17,6 +17,7 @@ struct SlotPlace {
   uint64_t offset;
   uint64_t nbytes;
 };
+bool is_slot(nanobind::handle object);
 /// Raises TypeError for what is no slot.
 SlotPlace place_of(nanobind::handle slot);
 
