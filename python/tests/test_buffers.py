@@ -6,9 +6,11 @@ import array
 import ctypes
 import gc
 import mmap
+import sys
 import warnings
 import weakref
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ import pytest
 
 import tcpx
 from conftest import Lent, Pair
-from tcpx.buffers import extent_of
+from tcpx import _core
+from tcpx.buffers import Extent, extent_of
 
 
 def moved(pair: Pair, source: Any, target: Any) -> None:
@@ -177,6 +180,36 @@ def test_the_interface_of_cuda_arrays() -> None:
         extent_of(OnGpu(strides=(64, 4)))
     with pytest.raises(tcpx.InvalidArgument, match="freed"):
         extent_of(OnGpu(data=(0, False)))
+
+
+def test_the_stream_of_each_gpu_is_asked_for_once_in_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tensor:
+        """As torch's, on a GPU; on the host for None."""
+
+        is_quantized = is_nested = False
+        layout = "strided"
+        dtype = SimpleNamespace(is_complex=False)
+
+        def __init__(self, place: int, gpu: int | None, is_cuda: bool = True) -> None:
+            self.place, self.gpu = place, gpu
+            self.is_cuda, self.is_cpu = is_cuda, gpu is None
+
+        element_size, numel = (lambda self: 4), (lambda self: 8)
+        is_neg, is_contiguous = (lambda self: False), (lambda self: True)
+        data_ptr, get_device = (lambda self: self.place), (lambda self: -1 if self.gpu is None else self.gpu)
+
+    def extent(tensor: Tensor) -> Extent:
+        asked.append(tensor.place)
+        stream = 70 + (tensor.gpu or 0) if tensor.is_cuda else None
+        return Extent(tensor.place, 32, tensor, stream, (8,), 4, False)
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor, strided="strided"))
+    asked: list[int] = []
+    tensors = [Tensor(100 + i, gpu) for i, gpu in enumerate([None, 0, 0, 1, None, 1, 0])] + [Tensor(107, 0, False)]
+    ranges = _core.ranges_of(tensors, None, extent)
+    assert asked == [101, 103, 107] and len(ranges) == 8 and not ranges.readonly
+    assert {stream: tensor.place for stream, tensor in ranges.streams.items()} == {70: 101, 71: 103}
+    assert [part.keep if isinstance(part, Extent) else part for part in ranges.parts] == tensors
 
 
 def test_dlpack(pair: Pair) -> None:
