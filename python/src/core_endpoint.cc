@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <limits>
 #include <mutex>
 #include <span>
@@ -34,14 +33,6 @@ auto attempt_until(double seconds, Attempt attempt) {
     if (result.is_ok() || result.status().code() != Code::kTimeout || left <= kSlice) return result;
     if (!run_signal_handlers()) throw nb::python_error();
   }
-}
-
-RemoteSlot slot_of(const nb::bytes& bytes) {
-  RemoteSlot slot;
-  if (bytes.size() != sizeof slot)
-    raise(Status(Code::kInvalidArgument, "slot", concat(bytes.size(), " bytes; a slot has ", sizeof slot)));
-  std::memcpy(&slot, bytes.c_str(), sizeof slot);
-  return slot;
 }
 
 /// SubmitOptions, and what they point to.
@@ -280,26 +271,24 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start(int kind, uint64_t conn, uint
   return start_ranges(*endpoint, kind, conn, {&local, 1}, {&remote, slot ? 1u : 0u}, options, std::move(regions));
 }
 
-Result<CoreEndpoint::Ranges> CoreEndpoint::ranges_of(const LocalList& local, const RemoteList& remote) const {
-  Ranges all;
-  all.local.reserve(local.size());
+std::optional<CoreEndpoint::Registered> CoreEndpoint::registered(const LocalList& local) const {
+  Registered all;
+  all.ranges.reserve(local.size());
   for (const auto& [data, bytes] : local) {
     auto region = regions_.find(data, bytes);
-    if (region == nullptr) return unregistered(data, bytes);
-    all.local.push_back({region->memory(), reinterpret_cast<void*>(data), bytes});
+    if (region == nullptr) return std::nullopt;
+    all.ranges.push_back({region->memory(), reinterpret_cast<void*>(data), bytes});
     if (all.regions.empty() || all.regions.back() != region) all.regions.push_back(std::move(region));
   }
-  all.remote.reserve(remote.size());
-  for (const auto& [slot, offset] : remote) all.remote.push_back({slot_of(slot), offset});
   return all;
 }
 
-std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn, const LocalList& local, const RemoteList& remote,
+std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn, const Ranges& ranges,
                                                         const Options& options) const {
   const auto endpoint = use();
-  auto all = ranges_of(local, remote);
-  if (!all.is_ok()) return nullptr;
-  return start_ranges(*endpoint, kind, conn, all->local, all->remote, options, std::move(all->regions));
+  auto local = registered(ranges.local);
+  if (!local) return nullptr;
+  return start_ranges(*endpoint, kind, conn, local->ranges, ranges.remote, options, std::move(local->regions));
 }
 
 CoreEndpoint::Plan::~Plan() {
@@ -307,14 +296,16 @@ CoreEndpoint::Plan::~Plan() {
   regions.clear();
 }
 
-std::unique_ptr<CoreEndpoint::Plan> CoreEndpoint::prepare(const LocalList& local, const RemoteList& remote) const {
+std::unique_ptr<CoreEndpoint::Plan> CoreEndpoint::prepare(const Ranges& ranges) const {
   const auto endpoint = use();
-  Ranges all = check(ranges_of(local, remote));
+  auto local = registered(ranges.local);
+  if (!local) return nullptr;
   auto plan = std::make_unique<Plan>();
-  plan->ranges = check(endpoint->prepare(all.local, all.remote));
-  std::sort(all.regions.begin(), all.regions.end());
-  all.regions.erase(std::unique(all.regions.begin(), all.regions.end()), all.regions.end());
-  plan->regions = std::move(all.regions);
+  plan->ranges = check(endpoint->prepare(local->ranges, ranges.remote));
+  auto& regions = local->regions;
+  std::sort(regions.begin(), regions.end());
+  regions.erase(std::unique(regions.begin(), regions.end()), regions.end());
+  plan->regions = std::move(regions);
   return plan;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "python/src/core_operation.h"
+#include "python/src/ranges.h"
 #include "python/src/regions.h"
 #include "tcpx/endpoint.h"
 
@@ -30,9 +31,6 @@ struct Options {
   bool completion_event = false;
 };
 
-/// Address and length of ranges; slots, and how far into them.
-using LocalList = std::vector<std::pair<uintptr_t, size_t>>;
-using RemoteList = std::vector<std::pair<nb::bytes, uint64_t>>;
 /// Numbers of blocks of a block table, or of ranges, contiguous in host memory.
 using BlockIds = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -76,15 +74,15 @@ class CoreEndpoint {
   std::shared_ptr<CoreOperation> start(int kind, uint64_t conn, uintptr_t data, size_t bytes,
                                        const std::optional<nb::bytes>& slot, uint64_t offset, const Options& options) const;
   /// Many ranges. @return nullptr: memory of one is not registered
-  std::shared_ptr<CoreOperation> start_many(int kind, uint64_t conn, const LocalList& local, const RemoteList& remote,
-                                            const Options& options) const;
+  std::shared_ptr<CoreOperation> start_many(int kind, uint64_t conn, const Ranges& ranges, const Options& options) const;
   /// Keeps its memory registered.
   struct Plan {
     ~Plan();
     TransferPlan ranges;
     std::vector<std::shared_ptr<BufferRegistration>> regions;
   };
-  std::unique_ptr<Plan> prepare(const LocalList& local, const RemoteList& remote) const;
+  /// @return nullptr: memory of one is not registered
+  std::unique_ptr<Plan> prepare(const Ranges& ranges) const;
   /// Ranges of a plan: those of the numbers in their order, or all.
   std::shared_ptr<CoreOperation> start_plan(int kind, uint64_t conn, const Plan& plan, const std::optional<BlockIds>& numbers,
                                             const Options& options) const;
@@ -105,12 +103,12 @@ class CoreEndpoint {
  private:
   uint64_t set_up(std::function<Result<ConnId>(Endpoint&)> attempt) const;
   std::shared_ptr<Endpoint> use() const;
-  struct Ranges {
-    std::vector<LocalRange> local;
-    std::vector<RemoteRange> remote;
+  struct Registered {
+    std::vector<LocalRange> ranges;
     std::vector<std::shared_ptr<BufferRegistration>> regions;
   };
-  Result<Ranges> ranges_of(const LocalList& local, const RemoteList& remote) const;
+  /// @return nullopt: memory of one is not
+  std::optional<Registered> registered(const LocalList& local) const;
   std::shared_ptr<CoreOperation> start_ranges(Endpoint& endpoint, int kind, uint64_t conn, std::span<const LocalRange> local,
                                               std::span<const RemoteRange> remote, const Options& options,
                                               std::vector<std::shared_ptr<BufferRegistration>> regions) const;

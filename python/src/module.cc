@@ -10,6 +10,7 @@
 #include "python/src/core_endpoint.h"
 #include "python/src/log_lines.h"
 #include "python/src/raise.h"
+#include "python/src/slot_parts.h"
 #include "python/src/unlocked.h"
 #include "tcpx/help.h"
 
@@ -87,6 +88,14 @@ NB_MODULE(_core, module) {
       .def("cancel", [](CoreOperation& self) { check(self.cancel()); })
       .def("completion_event", [](CoreOperation& self) { return reinterpret_cast<uintptr_t>(check(self.completion_event())); });
 
+  nb::class_<Ranges>(module, "Ranges")
+      .def("__len__", [](const Ranges& self) { return self.local.size(); })
+      .def_ro("parts", &Ranges::parts)
+      .def_ro("streams", &Ranges::streams)
+      .def_ro("readonly", &Ranges::readonly);
+  module.def("ranges_of", &ranges_of, "buffers"_a, "slots"_a.none(), "extent_of"_a);
+  module.def("ranges_of_pairs", &ranges_of_pairs);
+
   nb::class_<CoreEndpoint::Hold>(module, "Hold");
   nb::class_<CoreEndpoint::Plan>(module, "Plan");
   nb::class_<CoreEndpoint>(module, "Endpoint")
@@ -118,11 +127,10 @@ NB_MODULE(_core, module) {
           "notify"_a.none(), "event"_a)
       .def(
           "start_many",
-          [](const CoreEndpoint& self, int kind, uint64_t conn, const LocalList& local, const RemoteList& remote,
-             std::optional<double> timeout, std::optional<uintptr_t> stream, std::optional<nb::bytes> notify, bool event) {
-            return self.start_many(kind, conn, local, remote, options_of(timeout, stream, std::move(notify), event));
-          },
-          "kind"_a, "conn"_a, "local"_a, "remote"_a, "timeout"_a.none(), "stream"_a.none(), "notify"_a.none(), "event"_a)
+          [](const CoreEndpoint& self, int kind, uint64_t conn, const Ranges& ranges, std::optional<double> timeout,
+             std::optional<uintptr_t> stream, std::optional<nb::bytes> notify,
+             bool event) { return self.start_many(kind, conn, ranges, options_of(timeout, stream, std::move(notify), event)); },
+          "kind"_a, "conn"_a, "ranges"_a, "timeout"_a.none(), "stream"_a.none(), "notify"_a.none(), "event"_a)
       .def("prepare", &CoreEndpoint::prepare)
       .def(
           "start_plan",
@@ -148,6 +156,7 @@ NB_MODULE(_core, module) {
       .def("flight_record", &CoreEndpoint::flight_record)
       .def("metrics", &CoreEndpoint::metrics);
 
+  module.attr("SlotParts") = make_slot_class();
   module.def("extent_of", &extent_of);
   module.def("names_of_codes", &names_of_codes);
   module.def("make_errors_with", &make_errors_with);

@@ -1,7 +1,9 @@
 """The extension module, for type checkers; python/src/module.cc defines it. Memory is an address and a number of bytes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from typing_extensions import Self
 
 class Operation:
     def done(self) -> bool: ...
@@ -16,6 +18,32 @@ class Hold:
 
 class Plan:
     """Ranges that were looked up once; keeps their memory registered while it lives."""
+
+class SlotParts:
+    """Below tcpx.Slot: `[]` makes a slot of the same class."""
+
+    raw: bytes
+    offset: int
+    shape: tuple[int, ...]
+    itemsize: int
+    nbytes: int
+    _origin: Any
+    def __getitem__(self, index: int | slice) -> Self: ...
+
+class Ranges:
+    """Ranges of buffers, and of the slot of each: `len` of those that are not empty.
+
+    parts: what keeps the memory, for each buffer itself, or its Extent. streams: of GPU buffers, with one of the buffers of each.
+    readonly: one of the buffers is.
+    """
+
+    parts: Sequence[Any]
+    streams: dict[int, Any]
+    readonly: bool
+    def __len__(self) -> int: ...
+
+def ranges_of(buffers: Iterable[Any], slots: Any, extent_of: Callable[[Any], Any]) -> Ranges: ...
+def ranges_of_pairs(local: Sequence[tuple[int, int]], remote: Sequence[tuple[bytes, int]], /) -> Ranges: ...
 
 class Endpoint:
     def __init__(
@@ -72,14 +100,13 @@ class Endpoint:
         self,
         kind: int,
         conn: int,
-        local: Sequence[tuple[int, int]],
-        remote: Sequence[tuple[bytes, int]],
+        ranges: Ranges,
         timeout: float | None,
         stream: int | None,
         notify: bytes | None,
         event: bool,
     ) -> Operation | None: ...
-    def prepare(self, local: Sequence[tuple[int, int]], remote: Sequence[tuple[bytes, int]], /) -> Plan: ...
+    def prepare(self, ranges: Ranges, /) -> Plan | None: ...
     def start_plan(
         self,
         kind: int,

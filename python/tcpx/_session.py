@@ -145,38 +145,26 @@ class Session:
         notify: bytes | None,
         event: bool,
     ) -> Started:
-        extents = [extent_of(buffer) for buffer in buffers]
-        if kind in (RECV, READ) and any(extent.readonly for extent in extents):
+        ranges = _core.ranges_of(buffers, slots, extent_of)
+        if ranges.readonly and kind in (RECV, READ):
             raise invalid("receive or read", "one of the buffers is read-only")
-        local, remote = self.match(extents, slots)
         if stream is CURRENT:
-            currents = {extent.stream for extent in extents if extent.stream is not None}
-            if len(currents) > 1:
+            if len(ranges.streams) > 1:
                 raise invalid("start", "the buffers belong to several streams; name the one to wait for: stream=...")
-            current = currents.pop() if currents else None
+            current = next(iter(ranges.streams), None)
         else:
             current = handle_of(stream)
-        keep: list[Any] = [extent.keep for extent in extents]
+        keep = [ranges.parts]
         while True:
-            started = self.core.start_many(kind, conn, local, remote, timeout, current, notify, event)
+            started = self.core.start_many(kind, conn, ranges, timeout, current, notify, event)
             if started is not None:
                 return started, keep
-            keep += [self.registered(extent) for extent in extents if extent.nbytes]
+            keep.append(self.registered_parts(ranges))
 
-    @staticmethod
-    def match(
-        extents: Sequence[Extent], slots: Slot | Sequence[Slot] | None
-    ) -> tuple[list[_Range], list[tuple[bytes, int]]]:
-        """The ranges of buffers that are not empty, and of the slot of each."""
-        remote: list[tuple[bytes, int]] = []
-        if slots is not None:
-            if isinstance(slots, Slot) or len(slots) != len(extents):
-                raise invalid("write or read", f"{len(extents)} buffers need as many slots")
-            for extent, slot in zip(extents, slots):
-                _check_fit(extent.nbytes, slot)
-                if extent.nbytes:
-                    remote.append((slot.raw, slot.offset))
-        return [(extent.address, extent.nbytes) for extent in extents if extent.nbytes], remote
+    def registered_parts(self, ranges: _core.Ranges) -> list[Any]:
+        """`registered`, of all of them."""
+        extents = [part if isinstance(part, Extent) else extent_of(part) for part in ranges.parts]
+        return [self.registered(extent) for extent in extents if extent.nbytes]
 
     def keep(self, started: Started) -> _core.Operation:
         """Keeps an operation, and with it its buffers, until its end was seen."""

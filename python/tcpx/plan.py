@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,20 +26,20 @@ class Plan:
     """
 
     def __init__(self, session: Session, conn: int, buffers: Sequence[Buffer], slots: Sequence[Slot]) -> None:
-        extents = [extent_of(buffer) for buffer in buffers]
-        local, remote = session.match(extents, slots)
-        if len(local) != len(extents) or not local:
-            raise invalid("prepare", "an empty buffer" if extents else "no buffers")
-        self._keep = [(extent.keep, session.registered(extent)) for extent in extents]
-        self._plan = session.core.prepare(local, remote)
-        self._session, self._conn = session, conn
-        self._readonly = any(extent.readonly for extent in extents)
-        self._owners = _owners_of(extents)
-        of_streams = {extent.stream: buffer for extent, buffer in zip(extents, buffers) if extent.stream is not None}
-        if len(of_streams) > 1:
+        ranges = _core.ranges_of(buffers, slots, extent_of)
+        if len(ranges) != len(ranges.parts) or not len(ranges):
+            raise invalid("prepare", "an empty buffer" if len(ranges.parts) else "no buffers")
+        if len(ranges.streams) > 1:
             raise invalid("prepare", "the buffers belong to several GPUs, or streams: make a plan for each")
-        self._on_stream = next(iter(of_streams.values()), None)
-        self._size = len(local)
+        self._keep = [ranges.parts]
+        while (plan := session.core.prepare(ranges)) is None:
+            self._keep.append(session.registered_parts(ranges))
+        self._plan = plan
+        self._session, self._conn = session, conn
+        self._readonly = ranges.readonly
+        self._owners = _owners_of(ranges.parts)
+        self._on_stream = next(iter(ranges.streams.values()), None)
+        self._size = len(ranges)
 
     def __len__(self) -> int:
         return self._size
@@ -101,11 +102,24 @@ class Plan:
         return f"<tcpx.Plan of {self._size} buffers>"
 
 
-def _owners_of(extents: Sequence[Extent]) -> list[tuple[Any, int]]:
+def _owners_of(parts: Sequence[Any]) -> list[tuple[Any, int]]:
     """The tensors' storages, which can be resized, and where each is."""
+    ndarray = getattr(sys.modules.get("numpy"), "ndarray", None)
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    has_storage = hasattr(tensor, "untyped_storage")
+    one_of_each = {}  # by what is below views, which have one owner then, and is kept, because its id is the key
+    for part in parts:
+        below = None
+        if type(part) is ndarray:
+            below = part.base
+        elif type(part) is tensor:
+            below = part.untyped_storage() if has_storage else part._base
+        if below is None:
+            below = part
+        one_of_each[id(below)] = below, part
     owners = {}
-    for extent in extents:
-        owner = owner_of(extent).dies
+    for _, part in one_of_each.values():
+        owner = owner_of(part if isinstance(part, Extent) else extent_of(part)).dies
         if hasattr(owner, "data_ptr"):
             owners[id(owner)] = owner, owner.data_ptr()
     return list(owners.values())

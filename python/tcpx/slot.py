@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from . import _core
 from .errors import invalid
 
 __all__ = ["Access", "Slot"]
@@ -60,7 +61,7 @@ class Terms(NamedTuple):
         return self.ends_after is not None or self.uses != 0
 
 
-class Slot:
+class Slot(_core.SlotParts):
     """A range that another endpoint advertised. Made by `Endpoint.advertise`, used with `Connection.write` and `.read`.
 
     A slot is a value: ``bytes(slot)`` and ``Slot.from_bytes`` carry it to another process, and so does pickle. Whoever knows it may
@@ -72,7 +73,7 @@ class Slot:
     shape, itemsize: of that tensor; nbytes: its length. raw: the 64 bytes of the whole advertisement, as C++ ships them.
     """
 
-    __slots__ = ("raw", "offset", "shape", "itemsize", "nbytes", "_origin", "__weakref__")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -81,13 +82,12 @@ class Slot:
         shape: tuple[int, ...],
         itemsize: int,
         origin: Origin | None = None,
-        nbytes: int | None = None,
     ) -> None:
         self.raw = raw
         self.offset = offset
         self.shape = shape
         self.itemsize = itemsize
-        self.nbytes = math.prod(shape) * itemsize if nbytes is None else nbytes
+        self.nbytes = math.prod(shape) * itemsize
         self._origin = origin  # of its parts, too; None where it has come to
 
     def withdraw(self) -> None:
@@ -112,22 +112,6 @@ class Slot:
             raise TypeError("a slot of one element has no length")
         return self.shape[0]
 
-    def __getitem__(self, index: int | slice) -> Slot:
-        shape = self.shape
-        if not shape:
-            raise IndexError("a slot of one element has no rows")
-        rows = shape[0]
-        row = self.nbytes // rows if rows else 0
-        if isinstance(index, slice):
-            first, last, step = index.indices(rows)
-            if step != 1:
-                raise invalid("cut a slot", f"step {step}; rows of a slot are neighbours")
-            count = last - first if last > first else 0
-            return self._part(first * row, (count, *shape[1:]), count * row)
-        if not -rows <= index < rows:
-            raise IndexError(f"row {index} of {rows}")
-        return self._part(index % rows * row, shape[1:], row)
-
     def bytes(self, first: int = 0, last: int | None = None) -> Slot:
         """The bytes from `first` up to `last` (default: all that follow) of it."""
         last = self.nbytes if last is None else last
@@ -140,9 +124,6 @@ class Slot:
         if itemsize < 1 or min(shape, default=0) < 0 or math.prod(shape) * itemsize != self.nbytes:
             raise invalid("view a slot", f"shape {shape} of {itemsize}-byte elements, for {self.nbytes} bytes")
         return Slot(self.raw, self.offset, tuple(shape), itemsize, self._origin)
-
-    def _part(self, first: int, shape: tuple[int, ...], nbytes: int) -> Slot:
-        return Slot(self.raw, self.offset + first, shape, self.itemsize, self._origin, nbytes)
 
     def __bytes__(self) -> bytes_:
         lengths = struct.pack(f"<{len(self.shape)}Q", *self.shape)

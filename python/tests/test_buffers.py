@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import array
 import ctypes
+import gc
 import mmap
+import sys
 import warnings
+import weakref
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +18,8 @@ import pytest
 
 import tcpx
 from conftest import Lent, Pair
-from tcpx.buffers import extent_of
+from tcpx import _core
+from tcpx.buffers import Extent, extent_of
 
 
 def moved(pair: Pair, source: Any, target: Any) -> None:
@@ -45,6 +50,8 @@ def test_tensors_of_torch(pair: Pair) -> None:
     assert (half == 1).all()
     with pytest.raises(tcpx.InvalidArgument, match=r"not contiguous: shape \(50, 6\)"):
         pair.there.send(target.t())
+    with pytest.raises(tcpx.InvalidArgument, match=r"not contiguous: shape \(50, 6\)"):
+        pair.there.send([target, target.t()])
     with pytest.raises(tcpx.InvalidArgument, match="meta"):
         pair.there.send(torch.zeros(4, device="meta"))
 
@@ -73,7 +80,9 @@ def no_plain_tensors(torch: Any) -> dict[str, Any]:
 def test_tensors_whose_bytes_are_not_their_values(pair: Pair) -> None:
     torch = pytest.importorskip("torch")
     for words, tensor in no_plain_tensors(torch).items():
-        for call in (pair.there.send, pair.there.recv, pair.near.advertise):
+        plain = torch.zeros(4, dtype=tensor.dtype if words != r"int_repr\(\)" else torch.uint8)  # mostly of the same type
+        in_lists = (lambda x: pair.there.send([plain, x]), lambda x: pair.there.prepare([x], [None]))
+        for call in (pair.there.send, pair.there.recv, pair.near.advertise, *in_lists):
             with pytest.raises(tcpx.InvalidArgument, match=words):
                 call(tensor)
     plain = torch.full((4,), 1 + 2j).conj().resolve_conj()
@@ -173,10 +182,135 @@ def test_the_interface_of_cuda_arrays() -> None:
         extent_of(OnGpu(data=(0, False)))
 
 
+def test_the_stream_of_each_gpu_is_asked_for_once_in_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tensor:
+        """As torch's, on a GPU; on the host for None."""
+
+        is_quantized = is_nested = False
+        layout = "strided"
+        dtype = SimpleNamespace(is_complex=False)
+
+        def __init__(self, place: int, gpu: int | None, is_cuda: bool = True) -> None:
+            self.place, self.gpu = place, gpu
+            self.is_cuda, self.is_cpu = is_cuda, gpu is None
+
+        element_size, numel = (lambda self: 4), (lambda self: 8)
+        is_neg, is_contiguous = (lambda self: False), (lambda self: True)
+        data_ptr, get_device = (lambda self: self.place), (lambda self: -1 if self.gpu is None else self.gpu)
+
+    def extent(tensor: Tensor) -> Extent:
+        asked.append(tensor.place)
+        stream = 70 + (tensor.gpu or 0) if tensor.is_cuda else None
+        return Extent(tensor.place, 32, tensor, stream, (8,), 4, False)
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor, strided="strided"))
+    asked: list[int] = []
+    tensors = [Tensor(100 + i, gpu) for i, gpu in enumerate([None, 0, 0, 1, None, 1, 0])] + [Tensor(107, 0, False)]
+    ranges = _core.ranges_of(tensors, None, extent)
+    assert asked == [101, 103, 107] and len(ranges) == 8 and not ranges.readonly
+    assert {stream: tensor.place for stream, tensor in ranges.streams.items()} == {70: 101, 71: 103}
+    assert [part.keep if isinstance(part, Extent) else part for part in ranges.parts] == tensors
+
+
 def test_dlpack(pair: Pair) -> None:
     owner, target = np.arange(10, dtype=np.int64), np.zeros(10, np.int64)
     moved(pair, Lent(owner), target)
     assert (owner == target).all()
+
+
+def every_kind() -> list[Any]:
+    """Buffers of 24 bytes, some of them of the kind before."""
+    some: list[Any] = [np.zeros(24, np.uint8), np.zeros((2, 3), np.int32), np.zeros((6, 2, 3), np.int8)[2:], bytearray(24)]
+    some += [np.zeros(3, "i4, i2, i2"), np.zeros(24, np.uint8).view(np.recarray), array.array("B", bytes(24))]
+    some += [np.zeros(3, "M8[s]").view(np.int64), (ctypes.c_ubyte * 24)(), memoryview(bytearray(48))[24:], np.zeros(3)]
+    if find_spec("torch"):
+        import torch
+
+        some += [torch.zeros(6), torch.zeros(9, 3)[4:6], torch.zeros(3, dtype=torch.complex64), torch.zeros(12, dtype=torch.half)]
+        some += [torch.nn.Parameter(torch.zeros(24, dtype=torch.uint8), requires_grad=False), torch.zeros(0), torch.zeros(6)]
+    return [one for one in some if not hasattr(one, "numel") or one.numel()]
+
+
+def bytes_of(buffer: Any) -> bytes:
+    return bytes(np.asarray(buffer).tobytes() if hasattr(buffer, "numpy") else memoryview(buffer).tobytes())
+
+
+def test_lists_of_every_kind(pair: Pair) -> None:
+    there, order = every_kind(), np.random.default_rng(5)
+    here = [np.frombuffer(order.bytes(24), np.uint8) for _ in there]
+    pair.there.write(here, [pair.far.advertise(buffer) for buffer in there])
+    assert [bytes_of(buffer) for buffer in there] == [bytes_of(buffer) for buffer in here]
+    here[3] = Lent(here[3].copy())
+    slots = [pair.far.advertise(buffer, access="read") for buffer in here]
+    here[3] = here[3].owner
+    shuffled = [int(i) for i in order.permutation(len(there))]
+    for read in (pair.there.read, lambda buffers, slots: pair.there.prepare(buffers, slots).read()):
+        again = [every_kind()[i] for i in shuffled]
+        read(again, [slots[i] for i in shuffled])
+        assert [bytes_of(buffer) for buffer in again] == [bytes_of(here[i]) for i in shuffled]
+
+
+def test_empty_buffers_of_a_list_move_nothing(pair: Pair) -> None:
+    target = np.zeros(8, np.uint8)
+    slot = pair.far.advertise(target)
+    buffers = [np.zeros((0, 3)), b"1234", np.zeros(5)[5:], b"", np.full(4, 57, np.uint8)]
+    pair.there.write(buffers, [slot.bytes(8), slot[:4], slot, slot[3:3], slot[4:]])
+    assert bytes(target) == b"12349999"
+
+
+def test_a_list_that_is_refused(pair: Pair) -> None:
+    slot, plain = pair.far.advertise(np.zeros(16, np.uint8)), np.zeros(2)
+    objects, structured = np.zeros(2, object), np.zeros(1, [("name", object), ("number", np.int64)])
+    for wrong in (objects, structured, np.zeros((2, 2)).T, np.zeros(8)[::-2]):
+        with pytest.raises(tcpx.InvalidArgument, match="Python objects|not contiguous"):
+            pair.there.write([plain, wrong], [slot, slot])
+    frozen = np.zeros(2)
+    frozen.flags.writeable = False
+    with pytest.raises(tcpx.InvalidArgument, match="one of the buffers is read-only"):
+        pair.there.read([plain, frozen], [slot, slot])
+    pair.there.write([plain, frozen], [slot, slot])
+    for slots in (None, 5, [slot, None], [slot, b"no slot"], (one for one in (slot, slot))):
+        with pytest.raises((TypeError, tcpx.InvalidArgument)):
+            pair.there.write([plain, plain], slots)  # type: ignore[arg-type]
+    for slots in (slot, [slot], [slot] * 3, ()):
+        with pytest.raises(tcpx.InvalidArgument, match="2 buffers need as many slots"):
+            pair.there.write([plain, plain], slots)
+    with pytest.raises(tcpx.Mismatch, match="16 bytes for a slot of 15"):
+        pair.there.write((plain, plain), (slot, slot[1:]))
+    with pytest.raises(AttributeError, match="not made"):
+        pair.there.write([plain], [tcpx.Slot.__new__(tcpx.Slot)])
+
+
+def test_a_list_that_changes_while_it_is_looked_at(pair: Pair) -> None:
+    class Clears(Lent):
+        def __dlpack__(self, **options: Any) -> Any:
+            buffers.clear()
+            slots.clear()
+            return super().__dlpack__(**options)
+
+    target = np.zeros((3, 8), np.uint8)
+    slots = list(pair.far.advertise(target)[i] for i in range(3))
+    buffers: list[Any] = [np.full(8, 1, np.uint8), Clears(np.full(8, 2, np.uint8)), np.full(8, 3, np.uint8)]
+    with pytest.raises(tcpx.InvalidArgument, match="3 buffers need as many slots"):
+        pair.there.write(buffers, slots)
+    assert not target.any()
+
+
+def test_buffers_of_a_list_live_until_the_end(pair: Pair) -> None:
+    buffers: list[Any] = [np.zeros(8, np.uint8), bytearray(8)]
+    kept, died = buffers[1], weakref.ref(buffers[0])
+    receiving = pair.back.recv_async(buffers)
+    buffers.clear()
+    gc.collect()
+    assert died() is not None
+    with pytest.raises(BufferError):
+        kept.clear()
+    pair.there.send(bytes(16))
+    receiving.wait(10)
+    del receiving
+    gc.collect()
+    assert died() is None
+    kept.clear()
 
 
 @pytest.mark.parametrize("thing", [None, 5, "text", object(), {"a": 1}, 1.5])

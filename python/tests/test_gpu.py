@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from conftest import Pair
+from tcpx import _core
+from tcpx.buffers import extent_of
 from tcpx.kv import KvPool
 
 torch = pytest.importorskip("torch")
@@ -59,6 +61,25 @@ def test_what_the_stream_holds_comes_first(pair: Pair) -> None:
         assert bool((target == 7).all()), stream
         target.zero_()
         torch.cuda.synchronize()
+
+
+def test_a_list_of_slices_waits_for_their_stream(pair: Pair) -> None:
+    source, target = torch.zeros(512, 1000, device="cuda"), torch.zeros(513, 1000, device="cuda")
+    whole = pair.far.advertise(target)
+    slots = [whole[i] for i in range(513)]
+    plan = pair.there.prepare([source[i] for i in range(512)], slots[:512])
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(SLEEP_CYCLES)
+        source += 1
+        pair.there.write([source[0], torch.full((1000,), 1.0), *source[1:]], [slots[0], slots[512], *slots[1:512]])
+        assert (target == 1).all()
+        torch.cuda._sleep(SLEEP_CYCLES)
+        source += 1
+        plan.write()
+        assert (target[:512] == 2).all()
+    other = torch.cuda.Stream()
+    with torch.cuda.stream(other):
+        assert _core.ranges_of(list(source), None, extent_of).streams.keys() == {other.cuda_stream}
 
 
 def test_without_the_stream_the_old_bytes_are_moved(pair: Pair) -> None:

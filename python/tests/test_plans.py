@@ -132,3 +132,16 @@ def test_a_tensor_that_has_moved_is_not_touched(pair: Pair) -> None:
     with pytest.raises(tcpx.InvalidArgument, match="prepare it again"):
         plan.write()
     assert not target.any()
+
+
+def test_one_of_many_tensors_that_has_moved(pair: Pair) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = [torch.ones(16, dtype=torch.uint8) for _ in range(3)]
+    parts = [tensor[i : i + 4] for i in (0, 8) for tensor in tensors] + [np.ones(4, np.uint8), bytes(4)]
+    target = np.zeros(4, np.uint8)
+    plan = pair.there.prepare(parts, [pair.far.advertise(target)] * len(parts))
+    plan.write()
+    tensors[1].resize_(1 << 20)
+    with pytest.raises(tcpx.InvalidArgument, match="prepare it again"):
+        plan.write()
+

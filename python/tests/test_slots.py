@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import random
 import subprocess
 import sys
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -39,6 +41,55 @@ def test_cuts(pair: Pair) -> None:
     for bad in (lambda: slot[::2], lambda: slot.bytes(90, 100), lambda: slot.bytes(-1), lambda: slot.view((5,), 1)):
         with pytest.raises(tcpx.InvalidArgument):
             bad()
+
+
+def test_cuts_are_those_of_numpy(pair: Pair) -> None:
+    array = np.arange(7 * 5 * 3, dtype=np.uint16).reshape(7, 5, 3)
+    slot = pair.far.advertise(array)
+    first = array.ctypes.data
+    ends = (None, -100, -7, -3, 0, 2, 6, 7, 8, 2**70)
+    for index in [slice(a, b, c) for a in ends for b in ends for c in (None, 1)] + [*range(-7, 7), np.int64(3), True]:
+        part, same = slot[index], array[int(index)] if isinstance(index, bool) else array[index]
+        assert isinstance(part, tcpx.Slot) and (part.shape, part.nbytes, part.itemsize) == (same.shape, same.nbytes, 2)
+        assert not same.size or part.offset == same.ctypes.data - first
+    assert slot[2:5][1][1:].offset == array[2:5][1][1:].ctypes.data - first
+    assert slot.bytes(5, 5)[:].nbytes == 0
+    for wrong, error in [(i, IndexError) for i in (7, -8, 2**70)] + [(i, TypeError) for i in (1.0, "a", None)]:
+        with pytest.raises(error):
+            slot[wrong]  # type: ignore[index]
+    for step in (2, -1, 2**70):
+        with pytest.raises(tcpx.InvalidArgument, match=f"step {min(step, 2**63 - 1)}; rows of a slot are neighbours"):
+            slot[::step]
+    with pytest.raises(ValueError, match="zero"):
+        slot[::0]
+
+
+def test_a_part_of_a_slot_keeps_the_buffer(pair: Pair) -> None:
+    part = pair.far.advertise(np.zeros((4, 8), np.uint8))[1:3][0]
+    gc.collect()
+    pair.there.write(b"12345678", part)
+    again = bytearray(8)
+    pair.there.read(again, part)
+    assert again == b"12345678"
+    part.withdraw()
+
+
+def test_a_slot_that_its_buffer_keeps_is_collected(pair: Pair) -> None:
+    class Array(np.ndarray):
+        part: tcpx.Slot
+
+    array = np.zeros(64, np.uint8).view(Array)
+    array.part = pair.far.advertise(array)[8:16]
+    died = weakref.ref(array.part)
+    del array
+    gc.collect()
+    assert died() is None
+
+
+def test_a_slot_that_was_not_made() -> None:
+    for call in (lambda slot: slot[0], lambda slot: slot.nbytes, repr):
+        with pytest.raises(AttributeError):
+            call(tcpx.Slot.__new__(tcpx.Slot))
 
 
 def test_more_bytes_than_the_slot_has(pair: Pair) -> None:

@@ -131,7 +131,8 @@ class Transfers:
         if not all(moved):
             ranges, places = list(itertools.compress(ranges, moved)), list(itertools.compress(places, moved))
         # No stream to wait for: programs written for UCCL see to it that GPU memory is complete.
-        started = self._core.start_many(kind, self.core_id(conn_id), ranges, places, None, None, None, False)
+        pairs = _core.ranges_of_pairs(ranges, places)
+        started = self._core.start_many(kind, self.core_id(conn_id), pairs, None, None, None, False)
         if started is None:
             raise NotFound(f"{NotFound.code}: find memory: not all of it is registered", "", "find memory")
         return started
