@@ -1,5 +1,6 @@
 // A crowd of strangers at the port of an endpoint that authenticates. Each attacks another step of the handshake, and comes again as soon as
 // the endpoint has dropped it. Good clients connect meanwhile, one after another.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -27,6 +28,17 @@
 #include "tests/support/secret_file.h"
 #include "tests/support/tls_ends.h"
 #include "tests/support/wait_until.h"
+
+namespace {
+std::atomic<bool> is_slow{false};
+}
+
+// A host that is slow to take connections.
+extern "C" int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  static const auto real = reinterpret_cast<decltype(&::accept4)>(::dlsym(RTLD_NEXT, "accept4"));
+  if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return real(fd, address, length, flags);
+}
 
 namespace tcpx::testing {
 namespace {
@@ -165,12 +177,12 @@ class EndpointStrangers : public ::testing::Test {
   static Bytes hello_of(const TlsContext& context) { return End(context, TlsRole::kClient).go_on(); }
 
   /// The figures are printed and not compared: a busy machine is slower.
-  void good_clients_connect(const Settings& settings, Hellos hellos) {
+  void good_clients_connect(const Settings& settings, Hellos hellos, int count = 8) {
     const auto server = endpoint_with(settings), client = endpoint_with(settings);
     ASSERT_TRUE(server->start_accepting().is_ok());
     std::vector<double> took;  // milliseconds
     const Crowd crowd(port_of(*server), strangers_, std::move(hellos));
-    for (int i = 0; i < kGoodClients; ++i) {
+    for (int i = 0; i < count; ++i) {
       const auto began = steady_clock::now();
       const auto conn = client->connect("127.0.0.1", 0, port_of(*server), kGoodTime);
       took.push_back(std::chrono::duration<double, std::milli>(steady_clock::now() - began).count());
@@ -184,7 +196,6 @@ class EndpointStrangers : public ::testing::Test {
     EXPECT_GT(crowd.came_again(), 0u) << "nobody was dropped";
   }
 
-  static constexpr int kGoodClients = 10;
   static constexpr milliseconds kGoodTime{10'000};
   rlimit limit_{};
   size_t strangers_ = 0;
@@ -195,6 +206,15 @@ TEST_F(EndpointStrangers, AThousandWhoAttackEachStepOfTheHandshakeKeepNoGoodClie
   const auto good = must(TlsContext::create(must(Secret::read_file(secret.path())))),
              wrong = must(TlsContext::create(must(Secret::read_file(other.path()))));
   good_clients_connect({{Variable::kSecretFile, secret.path()}}, {hello_of(*good), hello_of(*wrong)});
+}
+
+// It takes connections more slowly than the crowd comes.
+TEST_F(EndpointStrangers, AThousandKeepNoGoodClientOutOfASlowHost) {
+  const SecretFile secret("one secret, which both ends of it have\n");
+  const Bytes hello = hello_of(*must(TlsContext::create(must(Secret::read_file(secret.path())))));
+  is_slow = true;
+  good_clients_connect({{Variable::kSecretFile, secret.path()}}, {hello, hello}, 2);
+  is_slow = false;
 }
 
 // A server with a certificate signs an answer to each whole hello.
