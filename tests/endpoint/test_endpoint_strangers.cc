@@ -196,7 +196,7 @@ class EndpointStrangers : public ::testing::Test {
     EXPECT_GT(crowd.came_again(), 0u) << "nobody was dropped";
   }
 
-  static constexpr milliseconds kGoodTime{10'000};
+  static constexpr milliseconds kGoodTime = kTestDeadline;
   rlimit limit_{};
   size_t strangers_ = 0;
 };
