@@ -46,11 +46,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-/// Which step of the handshake a stranger attacks, and how.
+/// The step of the handshake that a stranger attacks, and how.
 enum class Attack { kSilence, kGarbage, kGarbageInTls, kHalfAHello, kTruncation, kWrongKey, kReplay, kReflection, kSlowness };
 constexpr size_t kAttacks = 9;
 
-/// What TLS clients say first.
+/// First words of TLS clients.
 struct Hellos {
   Bytes good, wrong_key;
 };

@@ -30,7 +30,7 @@ constexpr size_t kFrames = 4, kKeyBytes = 16, kGreetingBytes = 40;
 constexpr std::string_view kNames[] = {"why not", "name", "key", "user namespace", "reads", "other"};
 const Duration kPatience = std::chrono::seconds(5);
 
-/// What the peer does.
+/// The deeds of the peer.
 struct Script {
   explicit Script(fuzz::FuzzInput& input) {
     flags = input.take<uint8_t>();
