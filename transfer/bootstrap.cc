@@ -30,6 +30,9 @@ constexpr int kBacklog = 4096;  // net.core.somaxconn may be less
 constexpr Duration kSilence = milliseconds(100);
 // A client whose first frames take this long may have to make room, too: a byte now and then does not count as talking.
 constexpr Duration kSlowFrame = std::chrono::seconds(1);
+// Longest time for which clients make room without a look at what the others have said: much less than kSilence. Where it takes longer to
+// take a connection than a crowd needs to come again, there would be no end of it, and good clients would seem silent.
+constexpr Duration kMakesRoom = milliseconds(20);
 // Waiting clients take at most an eighth of the descriptors, so that some are left for clients that talk.
 constexpr size_t kDescriptorsPerWaiting = 8;
 // Time that the server ignores the backlog when it has no descriptor for a connection in it.
@@ -291,10 +294,10 @@ Status BootstrapServer::check_place(int fd) const {
 // Takes connections from the kernel's backlog while there is room. @return true: at least one was taken
 Result<bool> BootstrapServer::take_connections() {
   bool taken = false;
-  while (!starved_) {
+  for (const Deadline turn = Deadline::after(kMakesRoom); !starved_;) {
     if (waiting_.size() >= options_.max_waiting) {
       const bool more = wait_for(listener_.get(), POLLIN, Deadline(TimePoint{})).is_ok();
-      if (!more || !make_room()) break;
+      if (!more || turn.expired() || !make_room()) break;
     }
     UniqueFd socket = accept_tcp(listener_.get());
     if (!socket) {

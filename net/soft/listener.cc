@@ -51,18 +51,6 @@ Result<UniqueFd> listen_at_one(SocketAddress& address, Duration patience) {
   return fd;
 }
 
-/// "" when the page has come as it was sent, and by the NIC.
-std::string what_is_unproven(const Hello& hello, std::span<const std::byte> page, size_t in_pool) {
-  if (page.empty()) return {};
-  const auto sent = proof_page(hello);
-  const auto differs = std::mismatch(page.begin(), page.end(), sent.begin()).first;
-  if (differs != page.end()) return concat("byte ", differs - page.begin(), " of its proof page did not come as it was sent");
-  // A packet or two in host memory may be the NIC's way with short ones.
-  if (in_pool >= page.size() / 2) return {};
-  return concat(page.size() - in_pool, " of the ", page.size(),
-                " bytes of its proof page came in host memory: header split or flow steering does not work");
-}
-
 // An address that was there when the devices were found.
 bool has_gone(const Status& status) {
   return status.native() == EADDRNOTAVAIL || status.native() == EAFNOSUPPORT;

@@ -274,6 +274,17 @@ std::array<std::byte, kPageBytes> proof_page(const Hello& hello) {
   return page;
 }
 
+std::string what_is_unproven(const Hello& hello, std::span<const std::byte> page, size_t in_pool) {
+  if (page.empty()) return {};
+  const auto sent = proof_page(hello);
+  const auto differs = std::mismatch(page.begin(), page.end(), sent.begin()).first;
+  if (differs != page.end()) return concat("byte ", differs - page.begin(), " of its proof page did not come as it was sent");
+  // A packet or two in host memory may be the NIC's way with short ones.
+  if (in_pool >= page.size() / 2) return {};
+  return concat(page.size() - in_pool, " of the ", page.size(),
+                " bytes of its proof page came in host memory: header split or flow steering does not work");
+}
+
 std::string encrypts_at_one_end(bool at_listener) {
   return concat(kEncryptSetting, " at the ", at_listener ? "listener" : "connector", " and not at the ",
                 at_listener ? "connector" : "listener", ": set it alike at both");

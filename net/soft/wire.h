@@ -156,6 +156,9 @@ Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
 
 /// The proof page of a device socket: no two of a listener's are alike.
 std::array<std::byte, kPageBytes> proof_page(const Hello& hello);
+/// "" when the page has come as it was sent, and by the NIC; else why not. @param page what has come; none: no device socket's
+/// @param in_pool bytes of it that came in device memory
+std::string what_is_unproven(const Hello& hello, std::span<const std::byte> page, size_t in_pool);
 
 inline constexpr const char* kEncryptSetting = "UCCL_TCPX_SECURITY is encrypt";
 /// Why two ends of which one alone encrypts do not meet.

@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 mkdir -p "$build/tests/fuzz"
-for name in fuzz_bootstrap_frame fuzz_soft_hello fuzz_control_frames; do
+for name in fuzz_bootstrap_frame fuzz_certificate fuzz_records fuzz_soft_hello fuzz_control_frames; do
   cat >"$build/tests/fuzz/$name" <<'FUZZER'
 #!/bin/sh
 echo "$(basename "$0") $*" >>"$(dirname "$0")/calls"
@@ -38,7 +38,7 @@ called() {
   fi
 }
 
-expect 0 '^fuzz: 3000 of 2000 inputs, 2 fuzzers, 3 processes, [0-9]* s, 0 findings$' --inputs 1000 --seconds 7 --jobs 3 "$build"
+expect 0 '^fuzz: 6000 of 4000 inputs, 4 fuzzers, 3 processes, [0-9]* s, 0 findings$' --inputs 1000 --seconds 7 --jobs 3 "$build"
 called 3 '^fuzz_soft_hello -max_total_time=7 .*-runs=334 '
 called 3 '^fuzz_bootstrap_frame -max_total_time=7 .*-runs=334 .*/corpus/fuzz_bootstrap_frame$'
 called 0 '^fuzz_control_frames' # comes after authentication
@@ -47,7 +47,7 @@ touch "$build/tests/fuzz/fuzz_soft_hello.broken"
 expect 1 '^fuzz: fuzz_soft_hello: FAILED: 2 findings in 1000 inputs' --inputs 1000 --jobs 2 "$build"
 expect 1 ' 2 findings$' --inputs 1000 --jobs 2 "$build"
 expect 1 '^fuzz: fuzz_control_frames: no finding in 500 inputs (5 s' 5 "$build"
-called 3 ' -max_total_time=5 '
+called 5 ' -max_total_time=5 '
 called 0 '-runs='
 rm "$build/tests/fuzz/fuzz_soft_hello.broken"
 expect 0 '^fuzz: fuzz_soft_hello: no finding in 500 inputs (5 s' 5 "$build"

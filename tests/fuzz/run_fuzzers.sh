@@ -8,7 +8,7 @@
 # Memory and input size are bounded. New inputs are not kept; an input that breaks something stays in BUILD_DIR/fuzz-findings.
 # Another machine needs BUILD_DIR/tests/fuzz/fuzz_*, this file, the corpus beside it, OpenSSL 3 and a C++ runtime as new as ours.
 set -u
-before_authentication='fuzz_bootstrap_frame fuzz_soft_hello'
+before_authentication='fuzz_bootstrap_frame fuzz_certificate fuzz_records fuzz_soft_hello'
 
 usage() {
   sed -n 's/^# usage: /usage: /p; s/^#        tests/       tests/p' "$0" >&2

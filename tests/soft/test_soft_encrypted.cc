@@ -108,9 +108,9 @@ class SoftEncrypted : public ::testing::Test {
     allow_log("tcpx-soft");
     listen(true);
   }
-  void listen(bool encrypts) {
+  void listen(bool encrypts, uint32_t sockets = 2) {
     const HandleInfo info = {
-        .addresses = {SocketAddress::loopback(0)}, .data_sockets = 2, .chunk_bytes = kLongest, .encrypts = encrypts};
+        .addresses = {SocketAddress::loopback(0)}, .data_sockets = sockets, .chunk_bytes = kLongest, .encrypts = encrypts};
     listener_ = must(SoftListener::create(info, io_, {}, &secret_));
     info_ = must(decode_handle(listener_->handle()));
   }
@@ -122,12 +122,33 @@ class SoftEncrypted : public ::testing::Test {
     HandleInfo info = info_;
     if (relay != nullptr) info.addresses = {relay->address()};
     auto ours = must(connect(info, true)), theirs = accept_softly(*listener_);
+    make_comms(std::move(ours), std::move(theirs));
+  }
+  void make_comms(ConnectedSockets ours, ConnectedSockets theirs) {
     theirs.spare_copies = ours.spare_copies = true;  // as towards a NIC
     sender_ = must(SoftSendComm::create(*memory_, 0, io_, std::make_shared<StagingPool>(*memory_, 0), std::move(ours)));
     receiver_ = must(SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(theirs)));
     source_ = *memory_->allocate_device(0, kRoom);
     target_ = *memory_->allocate_device(0, kRoom);
     fill_pattern({source_.host(), kRoom}, 1);
+  }
+  /// Both comms, with keys for so many records at each end, on four sockets.
+  void make_comms_whose_keys_change(uint64_t after, uint64_t at_receiver_after) {
+    listen(true, 4);
+    auto ours = must(connect(info_, true)), theirs = accept_softly(*listener_);
+    ASSERT_EQ(ours.ciphers.size(), 4u);
+    for (size_t i = 0; i < ours.ciphers.size(); ++i) {
+      const char letter = static_cast<char>('a' + i);
+      ours.ciphers[i] = must(RecordCipher::create(secret_of(letter), RecordCipher::Work::kSeals, after));
+      theirs.ciphers[i] = must(RecordCipher::create(secret_of(letter), RecordCipher::Work::kOpens, at_receiver_after));
+    }
+    make_comms(std::move(ours), std::move(theirs));
+  }
+  void forget_comms() {
+    std::fill_n(from_, 4, nullptr);
+    into_ = nullptr;
+    receiver_.reset();
+    sender_.reset();
   }
   abi::TcpxRequest* send(size_t at, size_t bytes, MemoryType type = MemoryType::kHost) {
     SoftRegion*& region = from_[static_cast<size_t>(type)];
@@ -186,6 +207,37 @@ TEST_F(SoftEncrypted, MessagesOfAllLengthsArriveFromMemoryOfBothKinds) {
   }
 }
 
+// Dozens of keys on each socket, also within a chunk, and while the other sockets are at other records of theirs.
+TEST_F(SoftEncrypted, PayloadCrossesManyChangesOfKeysOnSeveralSockets) {
+  for (const uint64_t records : {1, 3, 7}) {
+    make_comms_whose_keys_change(records, records);
+    for (size_t round = 0; round < 4; ++round) {
+      fill_pattern({source_.host(), kRoom}, round);
+      std::fill_n(target_.host(), kRoom, std::byte{});
+      constexpr size_t kMessages = 5, kBytes = kRoom / kMessages;
+      std::vector<abi::TcpxRequest*> sends, receives;
+      for (size_t i = 0; i < kMessages; ++i) {
+        receives.push_back(receive(i * kBytes, kBytes));
+        sends.push_back(send(i * kBytes, kBytes, round % 2 == 0 ? MemoryType::kHost : MemoryType::kCuda));
+      }
+      for (size_t i = 0; i < kMessages; ++i) {
+        ASSERT_TRUE(is_done(*receiver_, receives[i]) && is_done(*sender_, sends[i])) << records << round << i;
+        ASSERT_OK(receiver_->consumed(receives[i]));
+      }
+      ASSERT_TRUE(has_arrived(0, kMessages * kBytes)) << records << round;
+    }
+    forget_comms();
+  }
+}
+
+TEST_F(SoftEncrypted, AReceiverThatKeepsAKeyLongerTakesNothingMore) {
+  make_comms_whose_keys_change(3, 4);
+  const abi::TcpxRequest* received = receive(0, kRoom);
+  (void)send(0, kRoom);
+  EXPECT_EQ(error_of(*receiver_, received).code(), Code::kPeerGone);
+  EXPECT_TRUE(logged("an encrypted record is not the one that the peer sent here"));
+}
+
 TEST_F(SoftEncrypted, WhatASenderWasToldIsSentArrivesAfterItHasGone) {
   make_comms();
   const abi::TcpxRequest *received = receive(0, kRoom), *sent = send(0, kRoom);
@@ -230,10 +282,7 @@ TEST_F(SoftEncrypted, AFlippedBitOnTheWayEndsTheConnectionAndWritesNothing) {
     EXPECT_EQ(error_of(*receiver_, received).code(), Code::kPeerGone) << where;
     EXPECT_TRUE(std::all_of(target_.host(), target_.host() + 16'384, [](std::byte each) { return each == std::byte{}; }))
         << where;
-    std::fill_n(from_, 4, nullptr);
-    into_ = nullptr;
-    receiver_.reset();
-    sender_.reset();
+    forget_comms();
   }
   EXPECT_TRUE(logged("an encrypted record is not the one that the peer sent here"));
 }
