@@ -22,12 +22,19 @@
 namespace tcpx {
 namespace {
 
+// What a credential and UCCL_TCPX_SECURITY do for bytes over the network. Another library does with them as it was made.
+std::string_view protection_of(const LocalMachine& machine, Protection protection) {
+  if (protection == Protection::kEncrypt) return ", encrypted, ";
+  if (protection == Protection::kOff || machine.plugin_path == "embedded") return ", ";
+  return ", control stream protected, payload neither encrypted nor authenticated by tcpx, ";
+}
+
 std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size_t channels, const std::string& nics,
                      Protection protection) {
-  return concat(
-      "plugin ", machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ", channels,
-      " channel", channels == 1 ? "" : "s", " each way over ", nics, protection == Protection::kEncrypt ? ", encrypted, " : ", ",
-      machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ", unpacker.name());
+  return concat("plugin ", machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ",
+                channels, " channel", channels == 1 ? "" : "s", " each way over ", nics, protection_of(machine, protection),
+                machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ",
+                unpacker.name());
 }
 
 // Encryption that the plugin cannot do is left to the network. A file with the software plugin may be older than its encryption.
