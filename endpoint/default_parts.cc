@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,7 +10,6 @@
 
 #include "base/environment.h"
 #include "base/fork.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 #include "endpoint/endpoint_impl.h"
@@ -68,10 +66,6 @@ std::vector<std::string> hosts_of_nics(const std::vector<soft::InterfaceAddress>
 // An endpoint that is neither protected nor opened by choice does not serve every network of its machine.
 std::optional<std::vector<std::string>> places(const SecuritySettings& security, std::vector<std::string> hosts) {
   if (security.chosen || security.protection != Protection::kOff) return std::nullopt;
-  static std::once_flag told;
-  std::call_once(told, [] {
-    log(LogLevel::kInfo, "endpoints: connections are not authenticated: set ", name_of_variables(Credential::kNone));
-  });
   return hosts;
 }
 
