@@ -90,6 +90,7 @@ SecurityFacts security_facts(const Machine& machine) {
   facts.settings_read = settings.status();
   if (!settings.is_ok()) return facts;
   facts.settings = std::move(*settings);
+  facts.checksums = environment_text(Variable::kChecksum);
   if (facts.settings.credential == Credential::kSecret) {
     facts.credential_read = Secret::read_file(facts.settings.secret_file).status();
   } else if (facts.settings.credential == Credential::kCertificate) {
@@ -107,13 +108,15 @@ SecurityFacts security_facts(const Machine& machine) {
 Findings check_security(const SecurityFacts& facts) {
   const SecuritySettings& settings = facts.settings;
   const bool on = settings.protection != Protection::kOff;
+  const bool sums = facts.checksums != environment_info(Variable::kChecksum).default_text;
   const std::string security = name_of(Variable::kSecurity);
   Findings findings =
       judge({{"protection", facts.settings_read.detail(), facts.settings_read.is_ok(), kFail, "No endpoint can be made.",
               concat("set what is missing, or unset ", security, " and what it names")},
              {"protection", on ? concat(name_of(settings.protection), ", by ", name_of_variables(settings.credential))
                             : settings.chosen ? concat("off, by ", security)
-                                              : concat("off: nothing sets ", name_of_variables(Credential::kNone))}});
+                                              : concat("off: nothing sets ", name_of_variables(Credential::kNone))},
+             {"checksums", concat(facts.checksums, sums ? ", by " : ": nothing sets ", name_of(Variable::kChecksum))}});
   if (!facts.settings_read.is_ok()) return findings;
   if (settings.credential != Credential::kNone) append(findings, check_credential(facts));
   if (settings.credential == Credential::kCertificate && facts.credential_read.is_ok())

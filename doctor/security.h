@@ -15,6 +15,7 @@ namespace tcpx::doctor {
 struct SecurityFacts {
   Status settings_read;  ///< not ok: nothing below means anything
   SecuritySettings settings;
+  std::string checksums = "off";  ///< as UCCL_TCPX_CHECKSUM says
   Status credential_read;
   CertificateFacts certificate;     ///< with Credential::kCertificate, where it could be read
   std::vector<std::string> places;  ///< addresses at which an endpoint with defaults takes clients

@@ -5,12 +5,14 @@
 #include <thread>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "endpoint/metadata.h"
 #include "endpoint/same_host.h"
 #include "endpoint/whereabouts.h"
+#include "secure/settings.h"
 
 namespace tcpx {
 namespace {
@@ -19,6 +21,15 @@ namespace {
 constexpr Duration kRetryPause = std::chrono::milliseconds(50), kLongestRetryPause = std::chrono::milliseconds(400);
 // Short, because the loopback of another host is reached through a tunnel or not at all.
 constexpr Duration kForeignLoopback = std::chrono::seconds(2);
+
+// Once in a process, whose endpoints have the same environment.
+void tell_that_anybody_may_connect(const std::string& hosts) {
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    log(LogLevel::kWarning, "connections are not authenticated: anybody who reaches ", hosts, " can use endpoints. Set ",
+        name_of_variables(Credential::kNone), ", or ", environment_info(Variable::kSecurity).name, "=off to have it so");
+  });
+}
 
 }  // namespace
 
@@ -34,6 +45,10 @@ Status ConnectionBook::listen() {
                         whereabouts(parts_.config, server_->address(), parts_.endpoint.addresses, parts_.endpoint.unused_nic));
   hosts_ = told.hosts;
   if (!told.line.empty()) log(told.level, "endpoint at port ", server_->port(), ": ", told.line);
+  if (parts_.endpoint.only_at) {
+    const std::string open = open_hosts(parts_.config, server_->address(), *parts_.endpoint.only_at);
+    if (!open.empty()) tell_that_anybody_may_connect(open);
+  }
   entrance_ = std::make_unique<Entrance>(
       Entrance::Parts{.server = *server_,
                       .set_up =

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,7 +10,6 @@
 
 #include "base/environment.h"
 #include "base/fork.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 #include "endpoint/endpoint_impl.h"
@@ -22,12 +20,19 @@
 namespace tcpx {
 namespace {
 
+// What a credential and UCCL_TCPX_SECURITY do for bytes over the network. Another library does with them as it was made.
+std::string_view protection_of(const LocalMachine& machine, Protection protection) {
+  if (protection == Protection::kEncrypt) return ", encrypted, ";
+  if (protection == Protection::kOff || machine.plugin_path == "embedded") return ", ";
+  return ", control stream protected, payload neither encrypted nor authenticated by tcpx, ";
+}
+
 std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size_t channels, const std::string& nics,
                      Protection protection) {
-  return concat(
-      "plugin ", machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ", channels,
-      " channel", channels == 1 ? "" : "s", " each way over ", nics, protection == Protection::kEncrypt ? ", encrypted, " : ", ",
-      machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ", unpacker.name());
+  return concat("plugin ", machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ",
+                channels, " channel", channels == 1 ? "" : "s", " each way over ", nics, protection_of(machine, protection),
+                machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ",
+                unpacker.name());
 }
 
 // Encryption that the plugin cannot do is left to the network. A file with the software plugin may be older than its encryption.
@@ -61,10 +66,6 @@ std::vector<std::string> hosts_of_nics(const std::vector<soft::InterfaceAddress>
 // An endpoint that is neither protected nor opened by choice does not serve every network of its machine.
 std::optional<std::vector<std::string>> places(const SecuritySettings& security, std::vector<std::string> hosts) {
   if (security.chosen || security.protection != Protection::kOff) return std::nullopt;
-  static std::once_flag told;
-  std::call_once(told, [] {
-    log(LogLevel::kInfo, "endpoints: connections are not authenticated: set ", name_of_variables(Credential::kNone));
-  });
   return hosts;
 }
 

@@ -30,7 +30,8 @@ struct EndpointParts {
   bool repeats = false;     ///< as in LinkShared
   std::unique_ptr<TlsContext> tls;  ///< with the secret of this endpoint; null: the control connections are in clear
   Protection protection = Protection::kOff;  ///< peers have the same; kEncrypt: the plugin does it for the payload
-  /// As in BootstrapServerOptions; for a config that names no address to listen on.
+  /// Nothing is configured that authenticates, nor that nothing shall: hosts of the data NICs. As in BootstrapServerOptions, for a config
+  /// that names no address to listen on.
   std::optional<std::vector<std::string>> only_at;
   std::string path;         ///< how bytes travel, for people
   std::string local_dir;    ///< as in LinkSetup

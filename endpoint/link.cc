@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "base/log.h"
@@ -20,6 +21,20 @@ constexpr Duration kFarewell = std::chrono::seconds(2);
 constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
 // Regions that are looked at in one turn of `share_early`: an application may have a hundred thousand.
 constexpr int kEarlyPerTurn = 64;
+
+// First and last byte of ranges, for people; "" unless one registration has them all.
+std::string place_of(std::span<const HeldRange> ranges) {
+  if (ranges.empty()) return "";
+  const Region& region = ranges.front().region();
+  size_t begin = region.bytes, end = 0;
+  for (const HeldRange& range : ranges) {
+    if (&range.region() != &region) return "";
+    const auto at = static_cast<size_t>(range.data - region.data);
+    begin = std::min(begin, at);
+    end = std::max(end, at + range.bytes);
+  }
+  return concat("; at this end between bytes ", begin, " and ", end, " of a registration of ", region.bytes);
+}
 
 }  // namespace
 
@@ -203,7 +218,7 @@ Status Link::located(const Job& job) const {
                                                 : concat(", ranges ", begin, " to ", end - 1);
   return Status(job.status.code(), job.status.operation(),
                 concat("connection ", static_cast<uint64_t>(context_.id), " to ", peer_name_, ", ", path_, ": operation ",
-                       job.number, ranges, ": ", job.status.detail()));
+                       job.number, ranges, ": ", job.status.detail(), place_of(job.ranges)));
 }
 
 void Link::end_late() {

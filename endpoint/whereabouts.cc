@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <string_view>
 
 #include "base/text.h"
@@ -72,6 +73,13 @@ Result<Whereabouts> whereabouts(const EndpointConfig& config, const SocketAddres
     told.level = LogLevel::kWarning;
   }
   return told;
+}
+
+std::string open_hosts(const EndpointConfig& config, const SocketAddress& listens, const std::vector<std::string>& nics) {
+  if (!config.listen_address.empty()) return listens.is_loopback() ? "" : listens.host();
+  std::vector<std::string> open;
+  std::copy_if(nics.begin(), nics.end(), std::back_inserter(open), [](const auto& host) { return !is_loopback(host); });
+  return join_hosts(open);
 }
 
 PeerHosts hosts_to_try(const EndpointMetadata& peer, uint64_t here) {

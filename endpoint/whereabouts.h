@@ -28,6 +28,10 @@ struct Whereabouts {
 Result<Whereabouts> whereabouts(const EndpointConfig& config, const SocketAddress& listens, const std::vector<SocketAddress>& own,
                                 const std::string& unused);
 
+/// Hosts at which anybody may connect to an endpoint that authenticates nobody; "": processes of this host alone can. Pure.
+/// @param nics those at which a listener takes clients for a config that names no address
+std::string open_hosts(const EndpointConfig& config, const SocketAddress& listens, const std::vector<std::string>& nics);
+
 /// The hosts of a peer's metadata that are worth trying.
 struct PeerHosts {
   std::string hosts;

@@ -99,7 +99,7 @@ def publish(
     of two versions. Another publication under the name, with other tensors, takes the place of this one and closes it; readers go
     over to it. Ranks that each have a `Shard` publish it under the same names, with the same versions.
 
-    version: a number that readers get, less than 2**62. The slots stay within the group: they would allow to write, too.
+    version: a number that readers get, less than 2**62. Nobody else can write to the tensors: their slots are read-only.
     """
     station = station_of(group)
     with station.lock:

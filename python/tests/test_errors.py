@@ -85,3 +85,28 @@ def test_connections_that_work_are_told_of_at_info_only() -> None:
     assert len(made) == 4, lines["info"]
     assert [line.partition(" tcpx-soft")[0] for line in lines["warning"]] == ["tcpx: net plugin"]
     assert lines["error"] == []
+
+
+LISTENING = """
+import sys, tcpx
+ends = [tcpx.Endpoint(listen=listen) for listen in sys.argv[1:]]
+for end in ends:
+    end.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("listens", "security", "told"),
+    [
+        (["0.0.0.0", "0.0.0.0"], "", 1),
+        (["127.0.0.1", "::1"], "", 0),
+        (["0.0.0.0"], "off", 0),
+    ],
+)
+def test_that_anybody_may_connect_is_told_once(listens: list[str], security: str, told: int) -> None:
+    """Where others than this host can, and nobody has chosen it."""
+    settings = {**os.environ, "UCCL_TCPX_SECURITY": security}
+    done = subprocess.run([sys.executable, "-c", LISTENING, *listens], env=settings, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    begins = "tcpx: warning: connections are not authenticated: anybody who reaches 0.0.0.0 can use endpoints. Set UCCL_TCPX_SECRET_FILE"
+    assert [line.startswith(begins) for line in done.stderr.splitlines() if "authenticated" in line] == [True] * told, done.stderr

@@ -16,6 +16,7 @@ import tcpx
 from tcpx import weights
 from tcpx._weights import publication as _publication
 from tcpx._weights.shard import Box, common_runs
+from tcpx._weights.station import SHORT, Parcel
 from tcpx.endpoint import Connection
 from tcpx.rendezvous import Group
 from tcpx.weights import Shard
@@ -234,6 +235,43 @@ def test_a_publication_that_is_closed_is_not_read_any_more(two: tuple[Group, Gro
     with pytest.raises(tcpx.NotFound):
         station.group.connection(0).read(mine, slot, timeout=LIMIT)
     del held
+
+
+def test_a_reader_cannot_write_to_what_is_published(two: tuple[Group, Group]) -> None:
+    """Neither to the tensors nor to what says where they are and whether they may be read, although it knows their slots."""
+    first, second = two
+    shared, mine = np.full(8, 3.0), np.empty(8)
+    publication = weights.publish({"w": shared}, group=first)
+    known: dict[int, _publication._Original] = {}
+    station, parts = weights.station_of(second), _publication.parts_of({"w": mine})
+    assert _publication._try_read(station, "weights", [0], parts, time.monotonic() + LIMIT, -1, known) == 0
+    published = known[0]
+    tensor = published.rows["w"].slot
+    assert tensor is not None
+    slots = {"state": published.state, "table": published.table, "tensor": tensor}
+    before = _publication._read_slots([(published, slot) for slot in slots.values()])
+    for name, slot in slots.items():
+        with pytest.raises(tcpx.InvalidArgument, match="only"):
+            published.connection.write(bytearray(slot.nbytes), slot, timeout=LIMIT)
+            pytest.fail(f"the {name} was overwritten")
+    assert _publication._read_slots([(published, slot) for slot in slots.values()]) == before and (shared == 3).all()
+    assert weights.fetch_into({"w": mine}, group=second, timeout=LIMIT) == 0
+    publication.close()
+
+
+def test_a_reader_cannot_write_to_a_long_message(two: tuple[Group, Group]) -> None:
+    """Such as the manifest of many tensors, which is read from where it lies."""
+    first, second = (weights.station_of(group).group for group in two)
+    nbytes = SHORT + 1
+    parcel = Parcel(bytes(nbytes), first.endpoint)
+    slot = Parcel.read(parcel.said)
+    assert isinstance(slot, tcpx.Slot)
+    connection = second.connection(0)
+    with pytest.raises(tcpx.InvalidArgument, match="only"):
+        connection.write(b"\1" * nbytes, slot, timeout=LIMIT)
+    got = bytearray(nbytes)
+    connection.read(got, slot, timeout=LIMIT)
+    assert got == bytes(nbytes)
 
 
 def test_a_publisher_that_is_started_anew_while_the_one_before_lives(tmp_path: Path) -> None:

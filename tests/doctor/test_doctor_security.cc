@@ -1,6 +1,8 @@
 // Verdicts on who may connect, and on what proves it.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "doctor/security.h"
 #include "tests/support/doctor_fixture.h"
 #include "tests/support/secret_file.h"
@@ -40,6 +42,18 @@ TEST(DoctorSecurity, TheProtectionIsNamed) {
   for (const Protection each : {Protection::kAuth, Protection::kEncrypt}) {
     const SecurityFacts facts{.settings = {.protection = each, .credential = Credential::kSecret, .secret_file = "/s"}};
     EXPECT_EQ(kSecurity.finding(facts, "protection").found, std::string(name_of(each)) + ", by UCCL_TCPX_SECRET_FILE");
+  }
+}
+
+TEST(DoctorSecurity, ChecksumsAreNamed) {
+  for (const auto& [value, found] :
+       {std::pair("", "off: nothing sets UCCL_TCPX_CHECKSUM"), std::pair("on", "on, by UCCL_TCPX_CHECKSUM"),
+        std::pair("retry", "retry, by UCCL_TCPX_CHECKSUM")}) {
+    EXPECT_TRUE(environment_set(Variable::kChecksum, value).is_ok());
+    const SecurityFacts facts = security_facts({.files = FileTree(), .variables = {}});
+    EXPECT_TRUE(environment_set(Variable::kChecksum, "").is_ok());
+    EXPECT_EQ(kSecurity.finding(facts, "checksums").found, found);
+    EXPECT_EQ(kSecurity.finding(facts, "checksums").verdict, kOk);
   }
 }
 

@@ -122,8 +122,12 @@ TEST(EndpointChecksums, WhatFailsNamesItsConnectionItsWayAndItsRanges) {
       EXPECT_EQ(status.detail().compare(0, begin.size(), begin), 0) << status.to_string();
       const std::string named = count == 1 ? ", range 0: 9000 bytes" : ", ranges 0 to 1: 18000 bytes";
       EXPECT_NE(status.detail().find(named), std::string::npos) << status.to_string();
+      const std::string place = concat("; at this end between bytes 0 and ", count == 1 ? 9000 : 29'000, " of a registration of ",
+                                       FlippingPair::kBytes);
+      EXPECT_NE(status.detail().find(place), std::string::npos) << status.to_string();
     }
   }
+  EXPECT_TRUE(logged("; at this end between bytes 50000 and 59000 of a registration of ")) << "by the peer";
   EXPECT_NE(stats.path.find("lo"), std::string::npos) << stats.path;
   EXPECT_TRUE(logged("of the peer: 9000 bytes"));
 }

@@ -103,5 +103,22 @@ TEST_F(EndpointEncrypted, APluginThatDoesNotSayThatItEncryptsIsRefused) {
       << status.to_string();
 }
 
+// As over the vendor's plugin, whose sockets know of no credential.
+TEST_F(EndpointEncrypted, OverAnotherPluginThePathSaysWhatIsNotProtected) {
+  const std::string unprotected = ", control stream protected, payload neither encrypted nor authenticated by tcpx, ";
+  EndpointConfig config = loopback_config();
+  for (const char* plugin : {TCPX_SOFT_PLUGIN, "embedded"}) {
+    for (const char* security : {"auth", "off"}) {
+      config.plugin_path = plugin;
+      auto a = created(security, secret_.path(), config), b = created(security, secret_.path(), config);
+      ASSERT_TRUE(a.is_ok() && b.is_ok()) << a.status().to_string();
+      const auto [at_a, at_b] = connect_pair(**a, **b);
+      const std::string path = stats_of(**a, at_a).path;
+      const bool told = path.find(unprotected) != std::string::npos;
+      EXPECT_EQ(told, security == std::string("auth") && plugin == std::string(TCPX_SOFT_PLUGIN)) << path;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tcpx::testing

@@ -36,6 +36,17 @@ TEST(Whereabouts, AllAddressesThatTheListenerServes) {
   EXPECT_EQ(told({}, kDual, {"10.0.0.1"}, "eth1 10.0.0.2").line, "");
 }
 
+TEST(Whereabouts, OfHostsThatAreOpenToAnybodyLoopbackIsNone) {
+  const std::vector<std::string> nics{"127.0.0.1", "10.0.0.1", "fd00::1", "::1"};
+  EXPECT_EQ(open_hosts({}, kDual, nics), "10.0.0.1,fd00::1");
+  EXPECT_EQ(open_hosts({}, kDual, {"127.0.0.1", "::1"}), "");
+  EXPECT_EQ(open_hosts({}, kDual, {}), "");
+  EXPECT_EQ(open_hosts({.listen_address = "0.0.0.0"}, kIpv4Only, {}), "0.0.0.0");
+  EXPECT_EQ(open_hosts({.listen_address = "10.0.0.2"}, at("10.0.0.2"), nics), "10.0.0.2");
+  for (const char* host : {"127.0.0.1", "::1", "127.0.0.9"})
+    EXPECT_EQ(open_hosts({.listen_address = host}, at(host), nics), "") << host;
+}
+
 TEST(Whereabouts, ThePublicAddressOverridesAll) {
   EndpointConfig config{.listen_address = "10.0.0.2"};
   for (const char* hosts : {"host-7.example", "127.0.0.1", "10.0.0.9,fd00::9"}) {

@@ -49,7 +49,7 @@ void LogCapture::start() {
   {
     const std::lock_guard lock(c.mutex);
     c.lines.clear();
-    c.allowed.clear();
+    c.allowed = {"connections are not authenticated: "};
   }
   set_log_level(LogLevel::kInfo);
   set_log_sink(&sink, nullptr);

@@ -1,4 +1,5 @@
-// Captures the log of a test case. Lines of level warning and error fail the case unless it announced them.
+// Captures the log of a test case. Lines of level warning and error fail the case unless it announced them. What a process says once about
+// its environment is announced by chance, in the case that comes first: it is allowed in all.
 #pragma once
 
 #include <string>

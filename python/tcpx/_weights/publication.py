@@ -78,15 +78,15 @@ class Publication:
         endpoint = station.group.endpoint
         tensors = [part.tensor for part in self._parts.values()]
         self._registrations = register(endpoint, tensors)
-        self._slots = [endpoint.advertise(tensor.bytes()) if tensor.nbytes else None for tensor in tensors]
+        self._slots = [endpoint.advertise(tensor.bytes(), access="read") if tensor.nbytes else None for tensor in tensors]
         rows = [_row_of(name, part, slot) for (name, part), slot in zip(self._parts.items(), self._slots)]
         table = b"".join(rows)
         if len(table) > LONGEST_MANIFEST:
             raise invalid("publish", f"its names and shapes take {len(table)} bytes")
         # Both are objects of ctypes, whose end is seen, so that their slots end with the publication.
         self._state = ctypes.create_string_buffer(_STATE.pack(2 * version), _STATE.size)
-        self._table_slot = endpoint.advertise(ctypes.create_string_buffer(table, len(table)))
-        self._state_slot = endpoint.advertise(self._state)
+        self._table_slot = endpoint.advertise(ctypes.create_string_buffer(table, len(table)), access="read")
+        self._state_slot = endpoint.advertise(self._state, access="read")
         record = json.dumps({"table": _text(self._table_slot), "state": _text(self._state_slot)})
         station.group.store.set(_key(name, station.group.rank), record)
 

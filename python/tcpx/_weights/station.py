@@ -34,7 +34,7 @@ class Parcel:
     """
 
     def __init__(self, data: bytes, owner: Endpoint) -> None:
-        self.slot = None if len(data) <= SHORT else owner.advertise(ctypes.create_string_buffer(data, len(data)))
+        self.slot = None if len(data) <= SHORT else owner.advertise(ctypes.create_string_buffer(data, len(data)), access="read")
         self.said = text_of(data) if self.slot is None else [text_of(bytes(self.slot))]
 
     @staticmethod
