@@ -154,7 +154,7 @@ constexpr VariableInfo kTable[] = {
      "keeps a core busy while messages flow; idle connections cost nothing."},
     {Variable::kSoftZeroCopy, "UCCL_TCPX_SOFT_ZEROCOPY", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off|on",
      "Software plugin: whether the kernel sends a GPU's staging memory without a copy (MSG_ZEROCOPY) and wakes the receiver of a long "
-     "chunk for a sixteenth of its window at a time (SO_RCVLOWAT). `auto`: where bytes leave the host."},
+     "chunk for a sixteenth of its window at a time (SO_RCVLOWAT). `auto`: where bytes leave the host. Not measured over a NIC yet."},
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
      "10000", "",
      "Software plugin: deadline of one attempt to connect, handshake included. It waits so long for a network or a free port."},
