@@ -47,7 +47,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,speed.svg,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,one_host.txt,one_host.json,cores.txt,nixl_local.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast_{off,auto}_{1,4}.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,speed.svg,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,speed.txt,speed_peers.txt,speed_peers.json,speed_nixl.txt,speed_nixl.json,speed_mooncake.txt,speed_mooncake.json,local.txt,local.json,one_host.txt,one_host.json,cores.txt,cores_rates.txt,nixl_local.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast_{off,auto}_{1,4}.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -324,29 +324,41 @@ run_local() {
 
 # Settings that decide how many cores are used, beside the defaults: alone, and while half of the cores have other work.
 run_cores() {
-  local cores=$jobs busy threads sockets spin
+  local cores=$jobs busy threads sockets spin rates=$out/cores_rates.txt
+  : >"$rates"
+  # one_setting NAME VARIABLE=VALUE...
   one_setting() {
+    local name=$1
+    shift
     echo "--- $*" >>"$out/cores.txt"
-    step cores.txt 20 "$*" env "$@" "$build/tests/test_tcpx_perf" loopback -b 1M -e 64M -f 64 -n 40
+    step cores.txt 20 "$name" env UCCL_TCPX_LOCAL=off "$@" "$build/tests/test_tcpx_perf" loopback --layer endpoint -b 1M -e 64M -f 64 -n 40
     grep -aE '^ +(1048576|67108864) ' "$out/cores.txt" | tail -2 | sed 's/^/        | /' | tee -a "$out/report.txt"
+    grep -aE '^ +(1048576|67108864) ' "$out/cores.txt" | tail -2 | awk -v busy="$busy" -v name="$name" '{ print busy, $1, name, $9 }' >>"$rates"
   }
   for busy in 0 $((cores / 2)); do
     say "$cores cores, $busy of them busy"
     for ((i = 0; i < busy; ++i)); do
       timeout 400 sh -c 'while :; do :; done' &
     done
-    one_setting UCCL_TCPX_LOG_LEVEL=warning
-    for threads in 2 4 8; do
+    one_setting defaults UCCL_TCPX_LOG_LEVEL=warning
+    for threads in 1 2 4 8; do
       for sockets in 2 4 8; do
         for spin in 0 1000; do
-          one_setting UCCL_TCPX_SOFT_IO_THREADS=$threads NCCL_NSOCKS_PERTHREAD=$sockets UCCL_TCPX_SOFT_SPIN_US=$spin
+          one_setting "$threads,$sockets,$spin" UCCL_TCPX_SOFT_IO_THREADS=$threads NCCL_NSOCKS_PERTHREAD=$sockets UCCL_TCPX_SOFT_SPIN_US=$spin
         done
       done
+      one_setting defaults UCCL_TCPX_LOG_LEVEL=warning
     done
-    one_setting UCCL_TCPX_LOG_LEVEL=warning
     # shellcheck disable=SC2046 # a list of numbers
     [[ $busy == 0 ]] || kill $(jobs -p)
   done
+  sort -k1,1n -k2,2n -k4,4n "$rates" | awk -v cores="$cores" '
+    function told() { if (of != "") printf "%s: defaults %.2f GB/s, %.2f of the best (%s threads,sockets,polling: %.2f)\n", of, middle[int((n + 1) / 2)], middle[int((n + 1) / 2)] / best, who, best }
+    { now = cores " cores, " $1 " busy, " $2 " B" }
+    now != of { told(); of = now; n = 0 }
+    { best = $4; who = $3 }
+    $3 == "defaults" { middle[++n] = $4 }
+    END { told() }' | sed 's/^/        | /' | tee -a "$out/report.txt"
 }
 
 run_python() {
