@@ -90,7 +90,7 @@ bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange>
 
 // @return false: some of it may have been written
 bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
-  if (pulls_.size() >= kMaxRunning) return false;
+  if (pulls_.size() >= kMaxRunning && !is_short(*job)) return false;  // a short one is over when it has been started
   look_for_pages();
   Pull& kept = pulls_.emplace_back();  // now: no memory may be missing once threads write
   pull.job = std::move(job);
@@ -186,7 +186,7 @@ void PullLane::find_segments(Pull& pull, size_t most) {
 
 bool PullLane::progress(TimePoint /*now*/) {
   bool advanced = false;
-  size_t running = 0;
+  Running running;
   for (Pull& pull : pulls_) {
     if (pull.job != nullptr) advanced |= step(pull, running);  // null: the job ended in a turn that then ran out of memory
   }
@@ -195,8 +195,9 @@ bool PullLane::progress(TimePoint /*now*/) {
   return advanced;
 }
 
-bool PullLane::step(Pull& pull, size_t& running) {
-  if (!pull.is_copied() && (!status_.is_ok() || running >= kMaxRunning)) {
+bool PullLane::step(Pull& pull, Running& running) {
+  size_t& of_its_length = is_short(*pull.job) ? running.brief : running.others;
+  if (!pull.is_copied() && (!status_.is_ok() || of_its_length >= kMaxRunning)) {
     if (status_.is_ok()) return false;
     end(pull, status_);
     return true;
@@ -204,7 +205,8 @@ bool PullLane::step(Pull& pull, size_t& running) {
   const bool hangs = pull.copy != nullptr && pull.copy->hangs();
   const Result<bool> done = pull.on_gpu ? step_on_gpu(pull) : step_on_host(pull);
   // While one copy hangs, no further one is begun: it would hang, too. A pull that only waits for a share keeps none from beginning.
-  if (pull.is_copied()) running += hangs ? kMaxRunning : 1;
+  if (pull.is_copied()) ++of_its_length;
+  if (hangs) running = {kMaxRunning, kMaxRunning};
   if (done.is_ok() && !*done) {
     if (!pull.cannot_go_on()) return false;
     leave(pull);

@@ -37,7 +37,7 @@ namespace tcpx {
 /// One thread at a time: the one that makes progress. The GPU must be current.
 class PullLane final : public Lane {
  public:
-  /// Copies that run at once.
+  /// Copies that run at once: so many long ones, and besides them so many short ones, which wait for no long one.
   static constexpr size_t kMaxRunning = 16;
 
   explicit PullLane(const LaneMaking& making)
@@ -103,12 +103,19 @@ class PullLane final : public Lane {
     bool is_leased() const { return !found.leases.empty(); }
   };
 
+  /// Copies that run, as far as this turn has looked.
+  struct Running {
+    size_t brief = 0, others = 0;
+  };
+  /// True for what a thread copies at once.
+  static bool is_short(const Job& job) { return job.bytes <= HostCopier::kAtOnceBytes; }
+
   template <class SourceAt>
   bool reaches(std::span<const HeldRange> to, size_t count, const SourceAt& source_at);
   bool reaches(const WireSource& source, bool on_gpu, const Mapping*& known);
   void hurry(const Pull& pull);
   static void find_segments(Pull& pull, size_t most);
-  bool step(Pull& pull, size_t& running);
+  bool step(Pull& pull, Running& running);
   Status submit(Pull& pull);
   Result<CopyTicket> submit_segments(Pull& pull);
   Status on_sum(const LaneFrame& frame);

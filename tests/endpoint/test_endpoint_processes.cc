@@ -124,36 +124,6 @@ INSTANTIATE_TEST_SUITE_P(, EndpointKilled, ::testing::ValuesIn(all_calls()), [](
                 call.hidden ? "Hidden" : "");
 });
 
-// The dead one may have been in the middle of a write that no one else has a part in. Its memory is the owner's again at once.
-TEST_F(EndpointProcesses, WhatAWriterWroteThatIsKilledIsOver) {
-  constexpr size_t kBytes = 96 << 10;
-  const ConnId first = conn_;
-  std::vector<std::byte> target(kBytes);
-  for (int round = 0; round < 6; ++round) {
-    PeerProcess writer;
-    meet(writer);
-    const ConnId conn = conn_;
-    const LocalRange range{endpoint_->register_memory(target.data(), kBytes).value(), target.data(), kBytes};
-    const uint64_t before = stats_of(*endpoint_, conn).bytes_received;
-    writer.tell(concat("hammer ", kBytes));
-    ASSERT_TRUE(endpoint_->send_slot(conn, endpoint_->advertise(conn, range).value()).is_ok());
-    ASSERT_TRUE(wait_until([&] { return stats_of(*endpoint_, conn).bytes_received > before + 8 * kBytes; }));
-    ::usleep(static_cast<useconds_t>(round * 137 % 700));
-    writer.kill();
-    const TimePoint killed = Clock::steady().now();
-    const Status removed = endpoint_->deregister(range.memory, kCallTime);
-    ASSERT_TRUE(removed.is_ok()) << removed.to_string();
-    EXPECT_LT(Clock::steady().now() - killed, std::chrono::seconds(1));
-    for (size_t i = 0; i < kBytes; ++i) target[i] = static_cast<std::byte>(i * 7 + static_cast<size_t>(round));
-    ::usleep(2000);
-    size_t others = 0;
-    for (size_t i = 0; i < kBytes; ++i) others += target[i] != static_cast<std::byte>(i * 7 + static_cast<size_t>(round));
-    ASSERT_EQ(others, 0u);
-  }
-  conn_ = first;
-  expect_data_flows(peer_);
-}
-
 TEST_F(EndpointProcesses, NotificationsToAProcessThatIsGoneAreRefused) {
   const NotifyMsg message{.name = "a", .msg = "b"};
   EXPECT_TRUE(endpoint_->notify(conn_, message).is_ok());

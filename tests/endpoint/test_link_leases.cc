@@ -1,11 +1,13 @@
 // Slots of a peer of the same host that the link uses without asking, moved step by step.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <random>
 #include <thread>
 
+#include "lanes/pull/pull_lane.h"
 #include "tests/support/near_link_fixture.h"
 #include "tests/support/process_state.h"
 
@@ -283,6 +285,26 @@ TEST_F(LinkLeases, LongOnesAreWrittenByThreads) {
   expect_unasked(write(longer));
   EXPECT_EQ(longer.there, longer.here);
   EXPECT_EQ(writing(1), 0u);
+}
+
+// More long ones are under way than run at once.
+TEST_F(LinkLeases, ShortOnesDoNotWaitBehindLongOnes) {
+  constexpr size_t kEach = 2 * HostCopier::kAtOnceAlone, kCount = 2 * PullLane::kMaxRunning;
+  Large longer = large(kCount * kEach);
+  lease({source(0, kPart)});
+  std::vector<OperationId> long_ones;
+  for (size_t i = 0; i < kCount; ++i) {
+    std::byte* const here = longer.here.data() + i * kEach;
+    long_ones.push_back(read_of(one({registry_.use(longer.id).value(), here, kEach}), {{kOther, i * kEach, kEach}}));
+  }
+  const OperationId written = write(host(kLong, kLong)), read_one = read(host(0, kLong));
+  ASSERT_TRUE(drive([&] { return !pending(written) && !pending(read_one); }));
+  EXPECT_LT(std::ranges::count_if(long_ones, [this](OperationId id) { return !pending(id); }), PullLane::kMaxRunning);
+  EXPECT_FALSE(hear(FrameType::kWrite)) << "without the peer";
+  EXPECT_TRUE(std::equal(host_.begin() + kLong, host_.begin() + 2 * kLong, peers_.begin()));
+  EXPECT_TRUE(has_peers(host_, kLong));
+  ASSERT_TRUE(drive([&] { return std::ranges::none_of(long_ones, [this](OperationId id) { return pending(id); }); }));
+  EXPECT_EQ(longer.here, longer.there);
 }
 
 TEST_F(LinkLeases, ALongOneOfWhichAPageIsNotThereIsWrittenByThePeer) {

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lanes/pull/pull_lane.h"
 #include "tests/support/near_link_fixture.h"
 
 namespace tcpx::testing {
@@ -58,6 +59,32 @@ TEST_F(LinkPulls, AReadOfItsOwn) {
   ASSERT_TRUE(pulled(true));
   EXPECT_TRUE(end_of(id).is_ok());
   EXPECT_TRUE(has_peers(host_, kLong));
+}
+
+// More long ones are under way than run at once.
+TEST_F(LinkPulls, AShortOneDoesNotWaitBehindLongOnes) {
+  constexpr size_t kEach = 2 * HostCopier::kAtOnceAlone, kCount = 2 * PullLane::kMaxRunning;
+  const Bytes theirs = pattern(kEach, 4);
+  Bytes here(kCount * kEach);
+  const MemoryId id = registry_.add(here.data(), here.size(), MemoryType::kHost).value();
+  OperationPayload payload;
+  for (size_t i = 0; i < kCount; ++i) {
+    payload.ranges = {{registry_.advertise(kConn, id, here.data() + i * kEach, kEach).value().id, 0, kEach}};
+    payload.sources = {{.share = kHostMemory, .address = reinterpret_cast<uint64_t>(theirs.data()), .bytes = kEach}};
+    say(FrameType::kWrite, kOperation + 1 + i, 0, kEach, Packing::kPacked, &payload);
+  }
+  offer_write({source(0, kLong)});
+  size_t before = 0;  // long ones that end before it
+  for (bool found = false; !found; before += found ? 0 : 1) {
+    const auto done = await(FrameType::kDone);
+    ASSERT_TRUE(done);
+    found = done->operation == kOperation;
+  }
+  EXPECT_LT(before, PullLane::kMaxRunning);
+  EXPECT_TRUE(has_peers(host_, kLong));
+  for (size_t i = before; i < kCount; ++i) ASSERT_TRUE(await(FrameType::kDone));
+  for (size_t i = 0; i < kCount; ++i)
+    EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(), here.begin() + static_cast<ptrdiff_t>(i * kEach)));
 }
 
 // The places that it names in its own memory are true, and the operation ends with the peer's word.

@@ -10,6 +10,8 @@
 //   send BYTES, recv BYTES    on the last connection; waits for the end                "ok"
 //   stream BYTES              sends messages on the last connection without end        nothing
 //   hammer BYTES              takes a slot that it is sent, writes there and reads, without end    nothing
+//   writes BYTES              takes a slot that it is sent, writes its first and its next BYTES there by turns, without end    nothing
+//   reads BYTES               takes a slot that it is sent, reads it without end       nothing
 //   free COUNT                may open so many descriptors more from now on            "ok"
 //   unlimited                 and as many as at first again                            "ok"
 //   descriptors               how many it has                                          a number
@@ -93,6 +95,8 @@ class Peer {
     }
     if (verb == "fork") return concat("child ", leave_child());
     if (verb == "hammer") return concat("failed ", hammer(range).to_string());
+    if (verb == "writes") return concat("failed ", write_by_turns(range).to_string());
+    if (verb == "reads") return concat("failed ", read_on(range).to_string());
     Status status;
     while (verb == "stream" && status.is_ok()) status = endpoint_.send(conn_, {&range, 1});
     return concat("failed ", verb, " ", status.to_string());
@@ -116,6 +120,18 @@ class Peer {
       TCPX_RETURN_IF_ERROR(endpoint_.write(conn_, range, {slot}));
       TCPX_RETURN_IF_ERROR(endpoint_.read(conn_, behind, {slot}));
     }
+  }
+  Status write_by_turns(const LocalRange& range) {
+    TCPX_ASSIGN_OR_RETURN(const RemoteSlot slot, endpoint_.recv_slot(conn_));
+    const LocalRange next{memory_, bytes_.data() + range.bytes, range.bytes};
+    for (;;) {
+      TCPX_RETURN_IF_ERROR(endpoint_.write(conn_, range, {slot}));
+      TCPX_RETURN_IF_ERROR(endpoint_.write(conn_, next, {slot}));
+    }
+  }
+  Status read_on(const LocalRange& range) {
+    TCPX_ASSIGN_OR_RETURN(const RemoteSlot slot, endpoint_.recv_slot(conn_));
+    for (;;) TCPX_RETURN_IF_ERROR(endpoint_.read(conn_, range, {slot}));
   }
   static pid_t leave_child() {
     const pid_t child = ::fork();

@@ -40,8 +40,10 @@ class PeerProcess {
   }
   void stop() { child_.stop(); }
   void go_on() { child_.send_signal(SIGCONT); }
+  /// Returns before its threads have ended.
+  void begin_to_kill() { child_.send_signal(SIGKILL); }
   void kill() {
-    child_.send_signal(SIGKILL);
+    begin_to_kill();
     (void)child_.wait();
   }
 
