@@ -168,11 +168,11 @@ struct Use {
 class EndpointKillsOfOwners : public EndpointProcesses, public ::testing::WithParamInterface<Use> {
  protected:
   EndpointKillsOfOwners() : EndpointProcesses(GetParam().both_hidden) {}
-  /// One of the peer's first bytes, and one of its next.
-  std::vector<OperationId> start_two() {
+  static constexpr size_t kParts = 6, kPart = (4 << 20) + 4097;
+  std::vector<OperationId> start_parts() {
     std::vector<OperationId> ids;
-    for (const size_t offset : {size_t{0}, kLong}) {
-      const LocalRange range = memory_.range(offset, kLong);
+    for (size_t offset = 0; offset < kParts * kPart; offset += kPart) {
+      const LocalRange range = memory_.range(offset, kPart);
       const RemoteRange remote{slot_, offset};
       ids.push_back(start(*endpoint_, GetParam().kind, conn_, {&range, 1}, {&remote, 1}).value());
     }
@@ -183,7 +183,7 @@ class EndpointKillsOfOwners : public EndpointProcesses, public ::testing::WithPa
 TEST_P(EndpointKillsOfOwners, EndWhatUsesTheirMemory) {
   const bool reads = GetParam().kind == OperationKind::kRead;
   const ConnId first = conn_;
-  const std::span<std::byte> memory = std::span(memory_.bytes()).first(2 * kLong);
+  const std::span<std::byte> memory = std::span(memory_.bytes()).first(kParts * kPart);
   size_t cut = 0;
   for (size_t round = 0; round < kKills; ++round) {
     PeerProcess owner(0, hidden_);
@@ -193,16 +193,13 @@ TEST_P(EndpointKillsOfOwners, EndWhatUsesTheirMemory) {
     TimePoint begun;
     for (int times = 0; times < 2; ++times) {  // the second time it may be by lease
       begun = Clock::steady().now();
-      ASSERT_EQ(count_ended(start_two(), Code::kOk), 0u);
+      ASSERT_EQ(count_ended(start_parts(), Code::kOk), 0u);
     }
     const Duration took = Clock::steady().now() - begun;
     EXPECT_TRUE(reads ? kPeers.is(memory, 0) : kOwn.is(memory, round));
     prepare();
-    std::vector<OperationId> ids;
-    for (int times = 0; times < 3; ++times) {  // the processor may be busy for the time of the first ones
-      for (const OperationId id : start_two()) ids.push_back(id);
-    }
-    sleep_at_random(2 * took);
+    const auto ids = start_parts();
+    sleep_at_random(took);
     owner.begin_to_kill();
     const TimePoint killed = Clock::steady().now();
     cut += count_ended(ids, Code::kPeerGone) != 0 ? 1 : 0;
