@@ -119,10 +119,10 @@ constexpr VariableInfo kTable[] = {
      "Names that peers may have, as in `head.svc,*.trainer.svc`; `*` is one label. The DNS names of a certificate count, its common name "
      "when it has none. When unset, any name."},
     {Variable::kChecksum, "UCCL_TCPX_CHECKSUM", VariableKind::kChoice, "", 0, 0, 0, "off", "off|on|retry",
-     "Endpoint: `on` sums what a transfer longer than UCCL_TCPX_INLINE_BYTES moves, at the sender from its source and at the receiver "
-     "from where it lies in the end. When the two differ, the operation fails at both ends with TCPX_E_CORRUPT. One end that has it "
-     "is enough. With `retry` a write or read of this end is first started once more, which uses a slot again; a send is not, as its "
-     "receive has ended. A GPU sums its own memory."},
+     "Endpoint: `on` sums all bytes moved, at the sender in their source and at the receiver in their place. When "
+     "the two differ, the operation fails at both ends with TCPX_E_CORRUPT. One end with it is enough. Nothing is inline "
+     "then: a short send waits for its receive. With `retry` a write or read of this end is first started once more, which "
+     "uses a slot again; a send is not. A GPU sums its own memory."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host|none",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "

@@ -81,8 +81,7 @@ bool Lanes::is_ready_to_offer(std::span<const HeldRange> ranges, Packing wanted)
 }
 
 bool Lanes::beats_frames(std::span<const HeldRange> ranges) {
-  // Frames have a check of their own; to compare checksums costs more than a copy of so few bytes.
-  if (!sums_.empty() || declined_ || !pulls_gpu_) return false;
+  if (declined_ || !pulls_gpu_) return false;
   bool beats = false, ready = true;
   for (const auto& lane : near_) {
     if (lane->receives()) continue;

@@ -13,6 +13,7 @@
 #include "tests/support/expect_log.h"
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
+#include "tests/support/verbs.h"
 
 namespace tcpx::testing {
 namespace {
@@ -79,6 +80,55 @@ TEST(EndpointChecksums, OneEndThatHasThemIsEnough) {
     EXPECT_TRUE(pair.write(FlippingPair::kBytes).is_ok()) << "the connection goes on";
     EXPECT_TRUE(pair.read(FlippingPair::kBytes).is_ok());
     EXPECT_TRUE(is_alive(*pair.a.endpoint, pair.at_a));
+  }
+}
+
+// Also of what goes in a frame without checksums.
+TEST(EndpointChecksums, ABitThatIsWrongInItsPlaceFailsAnyLengthAtBothEnds) {
+  allow_log("TCPX_E_CORRUPT");
+  FlippingPair pair(true, false);
+  for (const size_t bytes : {size_t{1}, size_t{8}, size_t{1000}, Flipping::kInline, Flipping::kInline + 1}) {
+    for (const OperationKind verb : kVerbs) {
+      for (const bool flips : {true, false}) {
+        SCOPED_TRACE(concat(name_of(verb), " of ", bytes, " bytes", flips ? ", flipped" : ""));
+        std::ranges::fill(pair.there.bytes(), std::byte{0});
+        pair.b.plugin->flip_placed = flips;
+        const auto [sent, received] = move(verb, {*pair.a.endpoint, pair.at_a, {pair.here.range(0, bytes)}},
+                                           {*pair.b.endpoint, pair.at_b, {pair.there.range(0, bytes)}});
+        EXPECT_EQ(sent.code(), flips ? Code::kCorrupt : Code::kOk) << sent.to_string();
+        EXPECT_EQ(received.code(), flips ? Code::kCorrupt : Code::kOk) << received.to_string();
+        EXPECT_EQ(std::equal(pair.here.bytes().begin(), pair.here.bytes().begin() + bytes, pair.there.bytes().begin()), !flips);
+      }
+    }
+  }
+  for (const auto& [end, conn] : {std::pair(&pair.a, pair.at_a), {&pair.b, pair.at_b}}) {
+    const ConnectionStats stats = stats_of(*end->endpoint, conn);
+    EXPECT_EQ(stats.inline_sent + stats.inline_received, 0u) << stats.path;
+    EXPECT_EQ(stats.operations_done, stats.operations_failed);
+  }
+}
+
+TEST(EndpointChecksums, NothingGoesInAFrameWithinAHost) {
+  EXPECT_TRUE(environment_set(Variable::kChecksum, "on").is_ok());
+  const auto a = make_endpoint(), b = make_endpoint_that_reads_nobody();
+  EXPECT_TRUE(environment_set(Variable::kChecksum, "").is_ok());
+  const auto [at_a, at_b] = connect_pair(*a, *b);
+  for (const size_t bytes : {1, 8, 5000}) {
+    Memory here(*a, bytes), there(*b, bytes);
+    for (const OperationKind verb : kVerbs) {
+      for (const bool back : {false, true}) {
+        here.fill(bytes + 1);
+        there.fill(bytes + 2);
+        const End at_here{*a, at_a, {here.whole()}}, at_there{*b, at_b, {there.whole()}};
+        const auto [sent, received] = back ? move(verb, at_there, at_here) : move(verb, at_here, at_there);
+        EXPECT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
+        EXPECT_EQ(here.bytes(), there.bytes());
+      }
+    }
+  }
+  for (const auto& [end, conn] : {std::pair(a.get(), at_a), {b.get(), at_b}}) {
+    const ConnectionStats stats = stats_of(*end, conn);
+    EXPECT_EQ(stats.inline_sent + stats.inline_received, 0u) << stats.path;
   }
 }
 
@@ -211,7 +261,7 @@ TEST(EndpointChecksums, WithRetryManyFlippedBitsFailNothing) {
   std::mt19937 random(6);
   uint64_t flipped = 0;
   for (int i = 0; i < 500; ++i) {
-    const size_t bytes = Flipping::kInline + 1 + random() % 8192;
+    const size_t bytes = 1 + random() % 8192;
     const bool writes = random() % 2 == 0, flips = random() % 4 != 0;
     pair.here.fill(static_cast<uint64_t>(i));
     (writes ? pair.a.plugin : pair.b.plugin)->flip_next = flips ? 1 : 0;
@@ -230,7 +280,7 @@ TEST(EndpointChecksums, NoFlippedBitOfManyIsDoneWithWrongBytes) {
   std::mt19937 random(5);
   size_t noticed = 0;
   for (int i = 0; i < 2000; ++i) {
-    const size_t bytes = Flipping::kInline + 1 + random() % (i % 50 == 0 ? FlippingPair::kBytes - Flipping::kInline : 8192);
+    const size_t bytes = 1 + random() % (i % 50 == 0 ? FlippingPair::kBytes : 8192);
     const bool flips = random() % 4 != 0;
     pair.a.plugin->flip = flips;
     const Status status = pair.write(bytes);

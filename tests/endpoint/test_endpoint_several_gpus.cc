@@ -157,15 +157,17 @@ TEST_F(EndpointSeveralGpus, AWrongBitOfGpuMemoryFailsTheOperationAtBothEnds) {
   allow_log("TCPX_E_CORRUPT");
   ASSERT_NO_FATAL_FAILURE(start(false, false, true));
   for (const auto& [from_gpu, to_gpu] : {std::pair(kOwn, kOwn), {kOwn, kOther}, {kOther, kOwn}}) {
-    for (const bool flips : {true, false}) {
-      SCOPED_TRACE(concat("from GPU ", from_gpu, " to GPU ", to_gpu, flips ? ", flipped" : ""));
-      const auto from = ranges(a_, pools_[0], from_gpu, 3, 50'001), to = ranges(b_, pools_[1], to_gpu, 3, 50'001);
-      fill(from, ++seed_);
-      faulty_->flip = flips;
-      const auto [sent, received] = move(OperationKind::kSend, {*a_.endpoint, a_.conn, from}, {*b_.endpoint, b_.conn, to});
-      const Code expected = flips ? Code::kCorrupt : Code::kOk;
-      EXPECT_EQ(sent.code(), expected) << sent.to_string();
-      EXPECT_EQ(received.code(), expected) << received.to_string();
+    for (const size_t bytes : {50'001, 8}) {
+      for (const bool flips : {true, false}) {
+        SCOPED_TRACE(concat(bytes, " bytes from GPU ", from_gpu, " to GPU ", to_gpu, flips ? ", flipped" : ""));
+        const auto from = ranges(a_, pools_[0], from_gpu, 3, bytes), to = ranges(b_, pools_[1], to_gpu, 3, bytes);
+        fill(from, ++seed_);
+        faulty_->flip = flips;
+        const auto [sent, received] = move(OperationKind::kSend, {*a_.endpoint, a_.conn, from}, {*b_.endpoint, b_.conn, to});
+        const Code expected = flips ? Code::kCorrupt : Code::kOk;
+        EXPECT_EQ(sent.code(), expected) << sent.to_string();
+        EXPECT_EQ(received.code(), expected) << received.to_string();
+      }
     }
   }
 }

@@ -101,6 +101,22 @@ TEST_F(SameHostTest, BesideAGpuMessagesAreInlineUpToLess) {
   expect(false, "0000:01:00.0", "0000:01:00.0", kMost);
 }
 
+TEST_F(SameHostTest, WithChecksumsOfEitherEndNothingIsInline) {
+  for (const bool on_host : {true, false}) {
+    for (const bool connectors : {true, false}) {
+      connector_.same_host = on_host;
+      connector_.checksums = connectors;
+      acceptor_.checksums = !connectors;
+      auto [a, b] = link();
+      ASSERT_TRUE(a.is_ok() && b.is_ok());
+      for (const LinkParts* end : {&*a, &*b}) {
+        EXPECT_EQ(end->inline_bytes, 0u);
+        EXPECT_EQ(end->peer.inline_bytes, 0u);
+      }
+    }
+  }
+}
+
 TEST_F(SameHostTest, AnEndThatIsGoneCanNoLongerBeRead) {
   auto [a, b] = link();
   ASSERT_TRUE(a.is_ok() && b.is_ok());

@@ -7,7 +7,8 @@
 // With `vendor_rules` memory is registered by the rules of GPUDirect-TCPX and the driver: GPU memory in whole pages only (24,
 // 25), no host memory for a receiving comm, whose flows are steered to the GPU; memory for which `refuses` is true is refused.
 //
-// With `flip` set, each message is sent with one bit changed, and of `flip_next` the next ones.
+// With `flip` set, each message is sent with one bit changed, and of `flip_next` the next ones. With `flip_placed` set, one bit of each
+// message is changed where it has been put.
 #pragma once
 
 #include <atomic>
@@ -48,6 +49,7 @@ class FaultyNetPlugin final : public NetPlugin {
 
   std::atomic<bool> flip{false};
   std::atomic<uint32_t> flip_next{0};
+  std::atomic<bool> flip_placed{false};
 
   std::optional<RecvComm> refusing;  ///< "not now" to every post
   std::optional<RecvComm> silent;    ///< nothing posted there completes any more
@@ -107,7 +109,8 @@ class FaultyNetPlugin final : public NetPlugin {
     if (broken()) return policy_.break_with;
     if (delay() || refusing == comm) return std::optional<Request>();
     auto request = plugin_.try_recv(comm, data, bytes, tag, handle);
-    if (request.is_ok() && request->has_value()) comms_.insert_or_assign(**request, comm);
+    if (request.is_ok() && request->has_value())
+      received_.insert_or_assign(**request, Received{comm, static_cast<std::byte*>(data)});
     return request;
   }
   Result<Completion> test(Request request) override {
@@ -117,6 +120,11 @@ class FaultyNetPlugin final : public NetPlugin {
     if (const auto flipped = flipped_.find(request); flipped != flipped_.end() && (!completion.is_ok() || completion->done)) {
       *flipped->second.first ^= flipped->second.second;
       flipped_.erase(flipped);
+    }
+    if (const auto found = received_.find(request);
+        flip_placed && completion.is_ok() && completion->reported_bytes > 0 && found != received_.end()) {
+      const auto bytes = static_cast<size_t>(completion->reported_bytes);
+      found->second.data[rng_() % bytes] ^= static_cast<std::byte>(1 << rng_() % 8);
     }
     return completion;
   }
@@ -146,8 +154,8 @@ class FaultyNetPlugin final : public NetPlugin {
     return true;
   }
   bool is_silent(Request request) const {
-    const auto comm = comms_.find(request);
-    return comm != comms_.end() && silent == comm->second;
+    const auto found = received_.find(request);
+    return found != received_.end() && silent == found->second.comm;
   }
   bool broken() {
     ++calls_;
@@ -160,7 +168,11 @@ class FaultyNetPlugin final : public NetPlugin {
   uint64_t delays_ = 0;
   uint64_t calls_ = 0;
   std::atomic<uint64_t> refusals_ = 0;
-  std::map<Request, RecvComm> comms_;  // of the receives
+  struct Received {
+    RecvComm comm;
+    std::byte* data = nullptr;
+  };
+  std::map<Request, Received> received_;
   std::map<Request, std::pair<std::byte*, std::byte>> flipped_;  // of sends: where, and which bit
 };
 

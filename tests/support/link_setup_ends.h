@@ -53,6 +53,7 @@ struct LinkEnd {
   EndpointIdentity identity;
   bool same_host = false;
   std::string boot_id = {};
+  bool checksums = false;
   NetPlugin* plugin = nullptr;  ///< null: the software plugin
 };
 
@@ -84,7 +85,8 @@ class LinkSetupTest : public ::testing::Test {
         .budget = connector ? &budget_ : nullptr,
         .identity = end.identity,
         .same_host = end.same_host,
-        .boot_id = end.boot_id};
+        .boot_id = end.boot_id,
+        .checksums = end.checksums};
   }
   /// Both ends of a bootstrap channel over loopback: the connector's, the acceptor's.
   std::pair<BootstrapChannel, BootstrapChannel> channels() {
