@@ -154,7 +154,7 @@ UCCL_TCPX_SOFT_POOL_BYTES=1048576 endpoints "a pool of 256 pages, and 1024 of th
 loaded() {
   env "$@" /tcpx_perf server 0 --layer endpoint >/served 2>&1 &
   server=$!
-  nsenter -t "$other" -n env "$@" /tcpx_perf client $address 0 --layer endpoint -b 1M --duration 8 >/asked 2>&1 &
+  nsenter -t "$other" -n env "$@" /tcpx_perf client $address 0 --layer endpoint -b 1M --duration 3 >/asked 2>&1 &
   client=$!
   for _ in $(seq 300); do
     grep -q "connection 1" /served && return
