@@ -154,7 +154,7 @@ UCCL_TCPX_SOFT_POOL_BYTES=1048576 endpoints "a pool of 256 pages, and 1024 of th
 loaded() {
   env "$@" /tcpx_perf server 0 --layer endpoint >/served 2>&1 &
   server=$!
-  nsenter -t "$other" -n env "$@" /tcpx_perf client $address 0 --layer endpoint -b 1M --duration 8 >/asked 2>&1 &
+  nsenter -t "$other" -n env "$@" /tcpx_perf client $address 0 --layer endpoint -b 1M --duration 3 >/asked 2>&1 &
   client=$!
   for _ in $(seq 300); do
     grep -q "connection 1" /served && return
@@ -368,6 +368,10 @@ wait $daemon || failure "a daemon ends badly"
 steered "0 rules:"
 
 # The suite of the software plugin, both ends of which are one process: what it sends to itself goes to the other host and comes back.
+# Each case runs once: over the linked table or over that of the library's file. Tables of newer versions translate calls above the
+# network and know nothing of device memory; the tests outside this machine run all cases over each of them.
+suite=$(sed -n 's/.* suite=\([^ ]*\).*/\1/p' /proc/cmdline)
+: "${suite:=*SoftConformance.*/linked:*SoftTable.*/file:SoftVersion11.*}"
 echo "== conformance"
 for conf in all wire0; do echo 1 >/proc/sys/net/ipv4/conf/$conf/accept_local; echo 0 >/proc/sys/net/ipv4/conf/$conf/rp_filter; done
 far sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward; for conf in all wire1; do echo 0 >/proc/sys/net/ipv4/conf/$conf/rp_filter; echo 0 >/proc/sys/net/ipv4/conf/$conf/send_redirects; done'
@@ -376,8 +380,9 @@ ip rule add pref 5 iif lo to 10.9.0.1 lookup 100
 ip rule del pref 0
 ip route add 10.9.0.1 via 10.9.0.2 dev wire0 table 100
 export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==wire0 NCCL_GPUDIRECTTCPX_SOCKET_FAMILY=AF_INET
-cd / && /test_soft_abi --gtest_brief=1 >/suite 2>&1 || failure "conformance"
+cd / && /test_soft_abi --gtest_brief=1 --gtest_filter="$suite" >/suite 2>&1 || failure "conformance"
 tail -30 /suite
+grep -q "PASSED.* [1-9][0-9]* test" /suite || failure "conformance: no case ran"
 steered "0 rules:"
 
 taken() { grep ^Tcp: | tail -1 | cut -d" " -f7; }

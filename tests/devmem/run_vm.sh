@@ -3,7 +3,8 @@
 # machine with a NIC of our own (nic/), in which guest_init.sh runs these programs. The plugin stays where it is. Emulated: not everything
 # that looks like KVM is able to run a kernel.
 #
-# DEVMEM_KILLS: how often a side is killed (default 6); DEVMEM_DAEMON_KILLS: how often the daemon is (default 6); DEVMEM_SECONDS: for which the machine may run (default 650).
+# DEVMEM_KILLS: how often a side is killed (default 6); DEVMEM_DAEMON_KILLS: how often the daemon is (default 6); DEVMEM_SECONDS: for which the machine may run (default 650);
+# DEVMEM_SUITE: which cases of TEST_SOFT_ABI run, a filter of GoogleTest (default: each case once; '*' takes three times as long).
 #
 # Its system is that of scripts/install_deps.sh --vm. This takes root, which enters its system; exit code 77 when there is none.
 set -euo pipefail
@@ -44,6 +45,6 @@ inside sh -c "cd $inside_work/guest && find . | busybox cpio -o -H newc 2>/dev/n
 cp "$root"/usr/lib/modules/"$kernel"/vmlinuz "$work" 2>/dev/null || cp "$root/boot/vmlinuz-$kernel" "$work/vmlinuz"
 
 inside timeout "${DEVMEM_SECONDS:-650}" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max -smp 2 -m 768 -nodefaults -display none \
-  -no-reboot -serial stdio -kernel "$inside_work/vmlinuz" -initrd "$inside_work/initrd" -append "console=ttyS0 quiet panic=-1 kills=${DEVMEM_KILLS:-6} daemon_kills=${DEVMEM_DAEMON_KILLS:-6}" </dev/null |
+  -no-reboot -serial stdio -kernel "$inside_work/vmlinuz" -initrd "$inside_work/initrd" -append "console=ttyS0 quiet panic=-1 kills=${DEVMEM_KILLS:-6} daemon_kills=${DEVMEM_DAEMON_KILLS:-6} suite=${DEVMEM_SUITE:-}" </dev/null |
   tee "$work/console" || true
 grep -q '^virtual machine: passed' "$work/console"

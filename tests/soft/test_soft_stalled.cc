@@ -63,12 +63,12 @@ TEST_F(SoftStalled, B6_ConnectInStepsDoesNotWaitForAListenerThatDoesNotAnswer) {
   EXPECT_EQ(table_.connect(0, taken.bytes.data(), &comm, nullptr), abi::kNcclSystemError);
 }
 
-// A stall longer than each time after which the plugin gives something up, 5 s for a hello being the longest of a single socket: 12 seconds
+// A stall longer than each time after which the plugin gives something up, 5 s for a hello being the longest of a single socket: 7 seconds
 // (5 under a checker), in both directions at the same time.
 class LongStall : public ::testing::Test {
  protected:
   static constexpr uint64_t kMessages = 6000;
-  static constexpr std::chrono::milliseconds kStopped{kIsChecked ? 5000 : 12000};
+  static constexpr std::chrono::milliseconds kStopped{kIsChecked ? 5000 : 7000};
 
   void SetUp() override { allow_log("tcpx-soft"); }
 
