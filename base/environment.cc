@@ -191,7 +191,7 @@ constexpr VariableInfo kTable[] = {
     {Variable::kRxBindings, "NCCL_GPUDIRECTTCPX_RX_BINDINGS", VariableKind::kText, "", 0, 0, 0, "", "",
      "The same for the I/O threads that receive."},
     {Variable::kNsocksPerThread, "NCCL_NSOCKS_PERTHREAD", VariableKind::kInteger, "sockets", 1, 8, 0,
-     "8 / devices, or channels if they are more, 2 at least; below 32 usable cores 4 / as many, 1 at least", "",
+     "8 / devices, 2 at least; below 32 usable cores 4 / devices, 1 at least", "",
      "Data sockets of a connection = this x NCCL_SOCKET_NTHREADS, at most 16. The listening side decides for both ends. By "
      "default "
      "the devices, which are used side by side, share as many sockets as the machine feeds."},

@@ -41,8 +41,7 @@ void say_which(Variable own, Variable of_nccl) {
 }  // namespace
 
 uint32_t Config::data_sockets(uint32_t cores, size_t devices) const {
-  const size_t side_by_side = std::max<size_t>(devices, channels);
-  const size_t shared = cores >= kManyCores ? std::max<size_t>(2, 8 / side_by_side) : std::max<size_t>(1, 4 / side_by_side);
+  const size_t shared = cores >= kManyCores ? std::max<size_t>(2, 8 / devices) : std::max<size_t>(1, 4 / devices);
   const size_t per_thread = sockets_per_thread > 0 ? sockets_per_thread : shared;
   return static_cast<uint32_t>(std::min<size_t>(per_thread * socket_threads, kMaxDataSockets));
 }
@@ -72,8 +71,6 @@ Result<Config> Config::from_environment() {
   TCPX_ASSIGN_OR_RETURN(const auto threads, environment_integer(Variable::kSocketNthreads));
   config.sockets_per_thread = static_cast<uint32_t>(per_thread);
   config.socket_threads = static_cast<uint32_t>(threads);
-  TCPX_ASSIGN_OR_RETURN(const auto channels, environment_integer(Variable::kNumChannels));
-  config.channels = static_cast<uint32_t>(channels);
 
   TCPX_ASSIGN_OR_RETURN(const auto chunk, environment_integer(Variable::kDynamicChunkSize));
   config.chunk_bytes = static_cast<uint32_t>(round_up_to_page(chunk));

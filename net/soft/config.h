@@ -21,7 +21,6 @@ struct Config {
   AddressFamily family = AddressFamily::kAny;
   uint32_t sockets_per_thread = 0;    ///< NCCL_NSOCKS_PERTHREAD, 0 when unset
   uint32_t socket_threads = 1;        ///< NCCL_SOCKET_NTHREADS
-  uint32_t channels = 0;              ///< of one connection of an endpoint, by UCCL_TCPX_NUM_CHANNELS; 0 when unset
   uint32_t chunk_bytes = 512 * 1024;  ///< multiple of kPageBytes
   uint64_t pool_bytes = 0;            ///< multiple of kPageBytes
   uint32_t io_threads = 1;
@@ -37,8 +36,7 @@ struct Config {
   Duration peer_timeout{};  ///< UCCL_TCPX_PEER_TIMEOUT_MS
 
   /// Data sockets of a connection, 1 ... kMaxDataSockets, where the plugin has `devices` devices on a machine of `cores` cores.
-  /// Devices, and channels where there are more of them, are used side by side: by default they share as many sockets as the machine
-  /// can feed.
+  /// Devices are used side by side: by default they share as many sockets as the machine can feed.
   uint32_t data_sockets(uint32_t cores, size_t devices) const;
   /// ConnectedSockets::spare_copies of a connection by `nic` (ConnectedSockets::nic).
   bool spare_copies(const std::string& nic) const;

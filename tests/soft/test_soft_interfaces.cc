@@ -317,11 +317,6 @@ TEST(SoftConfig, DevicesShareAsManySocketsAsTheMachineFeeds) {
   EXPECT_EQ(sockets(31, 4), 1u);
   EXPECT_EQ(sockets(1, kMaxInterfaces), 1u) << "at least";
   EXPECT_EQ(sockets(0, 1), 4u) << "a machine that does not tell";
-  ::setenv("UCCL_TCPX_NUM_CHANNELS", "4", 1);
-  EXPECT_EQ(sockets(32, 1), 2u) << "four channels share the one device's";
-  EXPECT_EQ(sockets(31, 1), 1u);
-  EXPECT_EQ(sockets(32, 8), 2u);
-  ::unsetenv("UCCL_TCPX_NUM_CHANNELS");
   ::setenv("NCCL_SOCKET_NTHREADS", "2", 1);
   EXPECT_EQ(sockets(32, 4), 4u) << "twice as many";
   ::setenv("NCCL_NSOCKS_PERTHREAD", "3", 1);
