@@ -49,7 +49,7 @@ def broadcast(
     group: Group | None = None,
     progress: Progress | None = None,
     timeout: float = 60.0,
-    piece_bytes: int = 16 << 20,
+    piece_bytes: int | None = None,
     window: int = 4,
 ) -> Report:
     """Gives every rank of a group the bytes of the source's tensors. All of them call it; it returns when all have everything.
@@ -59,8 +59,8 @@ def broadcast(
     group: default: that of `torchrun`. progress: called with bytes and their total, on this thread: those in place here; at the
         source, those in place at the slowest receiver.
     timeout: seconds without progress after which a rank counts as lost; at the beginning, for which ranks are waited for.
-    piece_bytes, window: bytes that are handed on as one (64 KiB at least; the source's count), and how many of those are under
-        way over each hop.
+    piece_bytes, window: bytes that are handed on as one (64 KiB at least; the source's count; default: 16 to 64 MiB, more for
+        more bytes and fewer receivers), and how many of those are under way over each hop.
 
     A rank that raises before bytes move, be it while its tensors are looked at, ends the broadcast at every rank: the others raise
     an error of its code, or `tcpx.Cancelled`, which names the rank and its reason. A source that raises so waits for those that
@@ -76,7 +76,7 @@ def broadcast(
     own = station.group
     if not 0 <= src < own.world_size:
         raise invalid("broadcast", f"source {src} of {own.world_size} ranks")
-    settings = piece_bytes >= SHORTEST_PIECE and window >= 1 and timeout > 0
+    settings = (piece_bytes is None or piece_bytes >= SHORTEST_PIECE) and window >= 1 and timeout > 0
 
     def state() -> dict[str, Tensor]:  # what it raises is told to the others, who wait for this rank
         if not settings:

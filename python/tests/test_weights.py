@@ -14,7 +14,7 @@ from ranks import LIMIT, Ranks, join_here
 
 import tcpx
 from tcpx import weights
-from tcpx._weights.manifest import Entry, Manifest, tensors_of
+from tcpx._weights.manifest import Entry, Manifest, piece_of, tensors_of
 from tcpx.rendezvous import Group
 
 np = pytest.importorskip("numpy")
@@ -33,6 +33,12 @@ def state_of(seed: int, rows: int = 700) -> Tensors:
 
 def digests_of(state: Tensors) -> dict[str, str]:
     return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in state.items()}
+
+
+def test_pieces_are_longer_for_more_bytes_and_fewer_receivers() -> None:
+    mib = 1 << 20
+    assert [piece_of(gib << 30, 1) // mib for gib in (0, 1, 2, 4, 16)] == [16, 16, 32, 64, 64]
+    assert [piece_of(16 << 30, receivers) // mib for receivers in (0, 1, 4, 8, 16, 100)] == [64, 64, 64, 32, 16, 16]
 
 
 def _broadcast(group: Group, sources: list[int], **settings: Any) -> list[tuple[dict[str, str], weights.Report]]:

@@ -10,7 +10,7 @@ from typing import Any
 from ..endpoint import Connection
 from ..errors import Error
 from .chain import BRIEF, LOOK, TICK, Member, Report, peer_gone, reason_of, said_in, timed_out
-from .manifest import Manifest, Tensor
+from .manifest import Manifest, Tensor, piece_of
 from .relay import Relay
 from .station import Mail, Parcel
 
@@ -20,7 +20,7 @@ __all__ = ["Source"]
 class Source(Member):
     """The rank whose tensors everybody gets."""
 
-    def run(self, state: Callable[[], dict[str, Tensor]], piece_bytes: int) -> Report:
+    def run(self, state: Callable[[], dict[str, Tensor]], piece_bytes: int | None) -> Report:
         """The round, from its beginning to its end. `state` gives the tensors, or raises: the others are told then."""
         world_size = self.station.group.world_size
         self.round = self.station.begin_round()
@@ -64,10 +64,11 @@ class Source(Member):
         finally:
             self.end()
 
-    def _prepare(self, state: Callable[[], dict[str, Tensor]], piece_bytes: int) -> tuple[Parcel, Relay]:
+    def _prepare(self, state: Callable[[], dict[str, Tensor]], piece_bytes: int | None) -> tuple[Parcel, Relay]:
         """Returns the manifest, and the tensors as the others read them."""
         tensors = state()
-        manifest = Manifest.of(tensors, piece_bytes)
+        nbytes = sum(one.nbytes for one in tensors.values())
+        manifest = Manifest.of(tensors, piece_bytes or piece_of(nbytes, len(self.others)))
         data = manifest.to_bytes()
         relay = self.describe(manifest, tensors)
         parcel = Parcel(data, self.station.group.endpoint)
