@@ -15,7 +15,7 @@ import sys
 SHORT = {8: "8 B", 4096: "4 KiB", 65536: "64 KiB", 1 << 20: "1 MiB"}
 LONG, LIST = 64 << 20, 4096 * 32768
 COLUMNS = [*SHORT.values(), "64 MiB", "64 MiB streamed", "4096 x 32 KiB"]
-# Of the picture: heading, column, and the bars' names with the beginnings of their rows'.
+# The picture's groups: heading, column, and the bars' names with the beginnings of their rows'.
 BARS = [
     ("64 MiB, one write at a time", "64 MiB", ["tcpx-p2p", "NIXL with tcpx-p2p", "Mooncake", "NIXL with UCX"]),
     ("4096 blocks of 32 KiB, scattered at both ends, one write at a time", COLUMNS[-1], ["tcpx-p2p", "NIXL with tcpx-p2p", "Mooncake", "NIXL with UCX"]),

@@ -88,7 +88,7 @@ struct Memory {
   bool readonly = false;
 };
 
-/// Of one list: what was found for one buffer is not asked of the next.
+/// Buffers of one list: what was found for one is not asked of the next.
 class Look {
  public:
   Look(Ranges& ranges, nb::handle extent_of) : ranges_(ranges), extent_of_(extent_of) {}
@@ -189,7 +189,7 @@ Ranges ranges_of_pairs(LocalList local, const RemoteList& remote) {
 }
 
 Ranges ranges_of(nb::handle buffers, nb::handle slots, nb::handle extent_of) {
-  // Of their own: looking at a buffer may run anybody's code, which may change the lists.
+  // Copies: looking at a buffer may run anybody's code, which may change the lists.
   const nb::object here = checked(PySequence_Tuple(buffers.ptr()));
   const Py_ssize_t count = PyTuple_Size(here.ptr());
   Ranges ranges{.parts = here};

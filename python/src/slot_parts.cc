@@ -101,7 +101,7 @@ nb::object shape_of(PyObject* shape, const Py_ssize_t* count) {
   return rows;
 }
 
-/// Of the same class as `whole`, `first` bytes into it.
+/// A part of the class of `whole`, `first` bytes into it.
 PyObject* part_of(PyObject* whole, uint64_t first, nb::object shape, uint64_t nbytes) {
   const SlotParts& parts = parts_of(whole);
   nb::object offset = object_of(number_of(parts.offset) + first), size = object_of(nbytes);
