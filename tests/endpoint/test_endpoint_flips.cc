@@ -9,13 +9,7 @@ namespace tcpx::testing {
 namespace {
 
 void flip_with_checksums(const char* setting) {
-  const auto with_checksums = [setting] {
-    EXPECT_TRUE(environment_set(Variable::kChecksum, setting).is_ok());
-    auto endpoint = Endpoint::create(FlipStorm::config());
-    EXPECT_TRUE(environment_set(Variable::kChecksum, "").is_ok());
-    return std::move(*endpoint);
-  };
-  FlipStorm storm(with_checksums, next_flip_seed());
+  FlipStorm storm({{Variable::kChecksum, setting}}, next_flip_seed());
   storm.run(kFlips);
 }
 

@@ -12,15 +12,7 @@ namespace {
 
 TEST(AuthenticatedEndpointFlips, NoFlippedBitOnTheWayIsDoneWithWrongBytes) {
   const SecretFile secret("one secret, which both ends of it have\n");
-  const auto authenticated = [&] {
-    EXPECT_TRUE(environment_set(Variable::kSecretFile, secret.path()).is_ok());
-    EXPECT_TRUE(environment_set(Variable::kChecksum, "on").is_ok());
-    auto endpoint = Endpoint::create(FlipStorm::config());
-    EXPECT_TRUE(environment_set(Variable::kSecretFile, "").is_ok());
-    EXPECT_TRUE(environment_set(Variable::kChecksum, "").is_ok());
-    return std::move(*endpoint);
-  };
-  FlipStorm storm(authenticated, next_flip_seed());
+  FlipStorm storm({{Variable::kSecretFile, secret.path()}, {Variable::kChecksum, "on"}}, next_flip_seed());
   storm.run(kFlips);
 }
 

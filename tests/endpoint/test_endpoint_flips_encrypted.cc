@@ -11,15 +11,7 @@ namespace {
 
 TEST(EncryptedEndpointFlips, NoFlippedBitOnTheWayIsDoneWithWrongBytes) {
   const SecretFile secret("one secret, which both ends of it have\n");
-  const auto encrypted = [&] {
-    EXPECT_TRUE(environment_set(Variable::kSecurity, "encrypt").is_ok());
-    EXPECT_TRUE(environment_set(Variable::kSecretFile, secret.path()).is_ok());
-    auto endpoint = Endpoint::create(FlipStorm::config());
-    EXPECT_TRUE(environment_set(Variable::kSecurity, "").is_ok());
-    EXPECT_TRUE(environment_set(Variable::kSecretFile, "").is_ok());
-    return std::move(*endpoint);
-  };
-  FlipStorm storm(encrypted, next_flip_seed());
+  FlipStorm storm({{Variable::kSecurity, "encrypt"}, {Variable::kSecretFile, secret.path()}}, next_flip_seed());
   storm.run(kFlips);
 }
 

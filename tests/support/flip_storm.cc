@@ -39,10 +39,17 @@ EndpointConfig FlipStorm::config() {
   return config;
 }
 
-FlipStorm::FlipStorm(std::function<std::unique_ptr<Endpoint>()> make, uint64_t seed)
-    : make_(std::move(make)), seed_(seed), random_(seed) {
+FlipStorm::FlipStorm(std::map<Variable, std::string> settings, uint64_t seed)
+    : settings_(std::move(settings)), seed_(seed), random_(seed) {
   allow_log("");  // each broken connection is logged
   make_sides();
+}
+
+std::unique_ptr<Endpoint> FlipStorm::make_endpoint() const {
+  for (const auto& [variable, value] : settings_) EXPECT_TRUE(environment_set(variable, value).is_ok());
+  auto endpoint = Endpoint::create(config());
+  for (const auto& [variable, value] : settings_) EXPECT_TRUE(environment_set(variable, "").is_ok());
+  return std::move(*endpoint);
 }
 
 FlipStorm::~FlipStorm() {
@@ -54,7 +61,7 @@ void FlipStorm::make_sides() {
     side.source.reset();
     side.target.reset();
     side = Side{};
-    side.endpoint = make_();
+    side.endpoint = make_endpoint();
     side.source = std::make_unique<Memory>(*side.endpoint, kZoneBytes);
     for (std::byte& byte : side.source->bytes()) byte = static_cast<std::byte>(random_());
     side.target = std::make_unique<Memory>(*side.endpoint, kZones * kZoneBytes);

@@ -5,13 +5,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
 #include "endpoint/operation.h"
 #include "tests/support/endpoint_pair.h"
 
@@ -25,8 +25,8 @@ class FlipStorm {
   static constexpr std::chrono::milliseconds kTimeout{400};
   static EndpointConfig config();
 
-  /// @param make an endpoint of `config` with the protection under test
-  FlipStorm(std::function<std::unique_ptr<Endpoint>()> make, uint64_t seed);
+  /// @param settings of the environment while endpoints of `config` are made: the protection under test
+  FlipStorm(std::map<Variable, std::string> settings, uint64_t seed);
   ~FlipStorm();
 
   /// Prints how they ended. Failures are those of the test. @param flips number of bits, one after another
@@ -43,6 +43,7 @@ class FlipStorm {
   };
   struct Move;
 
+  std::unique_ptr<Endpoint> make_endpoint() const;
   void make_sides();
   bool connect();
   void disconnect();
@@ -57,7 +58,7 @@ class FlipStorm {
   void flush_stalled();
   std::string classify(const std::vector<Status>& statuses) const;
 
-  const std::function<std::unique_ptr<Endpoint>()> make_;
+  const std::map<Variable, std::string> settings_;
   const uint64_t seed_;
   std::mt19937_64 random_;
   Side sides_[2];
