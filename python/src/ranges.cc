@@ -40,11 +40,6 @@ const Names& names() {
   return all;
 }
 
-nb::object checked(PyObject* made) {
-  if (made == nullptr) throw nb::python_error();
-  return nb::steal(made);
-}
-
 nb::handle item_of(const nb::object& tuple, Py_ssize_t index) {
   PyObject* const item = PyTuple_GetItem(tuple.ptr(), index);  // fails beyond the end, where a sequence has lied about its length
   if (item == nullptr) throw nb::python_error();

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <optional>
 #include <string>
 
 #include "base/text.h"
@@ -77,21 +78,14 @@ uint64_t number_of(PyObject* number) {
 }
 
 nb::object object_of(uint64_t number) {
-  PyObject* const object = PyLong_FromUnsignedLongLong(number);
-  if (object == nullptr) throw nb::python_error();
-  return nb::steal(object);
+  return checked(PyLong_FromUnsignedLongLong(number));
 }
 
 /// The shape of `count` rows; that of a row for nullopt.
-nb::object shape_of(PyObject* shape, const Py_ssize_t* count) {
+nb::object shape_of(PyObject* shape, std::optional<Py_ssize_t> count) {
   const Py_ssize_t dimensions = PyTuple_Size(shape);
-  if (count == nullptr) {
-    PyObject* const row = PyTuple_GetSlice(shape, 1, dimensions);
-    if (row == nullptr) throw nb::python_error();
-    return nb::steal(row);
-  }
-  nb::object rows = nb::steal(PyTuple_New(dimensions));
-  if (!rows.is_valid()) throw nb::python_error();
+  if (!count) return checked(PyTuple_GetSlice(shape, 1, dimensions));
+  nb::object rows = checked(PyTuple_New(dimensions));
   PyTuple_SetItem(rows.ptr(), 0, object_of(static_cast<uint64_t>(*count)).release().ptr());
   for (Py_ssize_t i = 1; i < dimensions; ++i) {
     PyObject* const length = PyTuple_GetItem(shape, i);
@@ -132,12 +126,13 @@ PyObject* cut(PyObject* self, PyObject* index) {
       raise(Status(Code::kInvalidArgument, "cut a slot", concat("step ", step, "; rows of a slot are neighbours")));
     }
     const Py_ssize_t count = PySlice_AdjustIndices(rows, &first, &last, step);
-    return part_of(self, static_cast<uint64_t>(first) * row, shape_of(parts.shape, &count), static_cast<uint64_t>(count) * row);
+    return part_of(self, static_cast<uint64_t>(first) * row, shape_of(parts.shape, count), static_cast<uint64_t>(count) * row);
   }
   const Py_ssize_t number = outlive_interpreter([&] { return PyNumber_AsSsize_t(index, PyExc_IndexError); });
   if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
   if (number < -rows || number >= rows) fail(PyExc_IndexError, concat("row ", number, " of ", rows));
-  return part_of(self, static_cast<uint64_t>(number < 0 ? number + rows : number) * row, shape_of(parts.shape, nullptr), row);
+  return part_of(self, static_cast<uint64_t>(number < 0 ? number + rows : number) * row, shape_of(parts.shape, std::nullopt),
+                 row);
 }
 
 PyObject* subscript(PyObject* self, PyObject* index) noexcept {
