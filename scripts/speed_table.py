@@ -1,13 +1,9 @@
 #!/usr/bin/env python3
 """Prints what a run has measured over TCP as one table of Markdown: ours, plain sockets, NCCL, NIXL's back-ends,
 Mooncake; below it, what many peers have together.
-
-usage: speed_table.py [--picture SVG] FILE...
-
-FILE: a report (--json) of `bench_endpoint --only one,bulk,latency,peers`, of integrations/nixl/bench.py or of python/bench/network_mooncake.py,
-all of one machine and hour. SVG: a file to draw the rates of long messages into.
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -124,10 +120,13 @@ def picture(rows):
 
 
 def main():
-    names = sys.argv[1:]
-    svg = names[1] if names[:1] == ["--picture"] and len(names) > 1 else None
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("reports", nargs="*", metavar="FILE", help="--json of `bench_endpoint --only one,bulk,latency,peers`, of "
+                        "integrations/nixl/bench.py or of python/bench/network_mooncake.py, all of one machine and hour")
+    parser.add_argument("--picture", type=pathlib.Path, metavar="SVG", help="file to draw the rates of long messages into")
+    given = parser.parse_args()
     try:
-        reports = [json.loads(pathlib.Path(name).read_text()) for name in names[2 if svg else 0 :]]
+        reports = [json.loads(pathlib.Path(name).read_text()) for name in given.reports]
     except (OSError, ValueError) as error:
         sys.exit(f"speed_table.py: {error}")
     rows, below = Rows(), []
@@ -155,8 +154,8 @@ def main():
         print(f"| {name} | " + " | ".join(cells.get(column, "") for column in COLUMNS) + " |")
     for line in below:
         print(f"\n{line}")
-    if svg:
-        pathlib.Path(svg).write_text(picture(rows))
+    if given.picture:
+        given.picture.write_text(picture(rows))
 
 
 if __name__ == "__main__":
