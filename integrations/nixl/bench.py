@@ -290,12 +290,12 @@ def main():
             parser.error(f"{', '.join(unknown)} is none of {', '.join(known)}")
     if len(set(backends)) != len(backends) or options.layers < 1 or options.samples < 1:
         parser.error("each of --backends once, and at least one layer and sample")
+    if options.target == "sleeps" and not options.progress_thread:
+        parser.error("a target that sleeps needs --progress-thread")
     for name, value in PATHS[options.local].items():
         os.environ.setdefault(name, value)
     folder = with_stock_plugins(options.plugins) if options.plugins else None
     size = options.layers * max(blocks * block for blocks, block in map(PATTERNS.get, patterns))
-    if options.target == "sleeps" and not options.progress_thread:
-        parser.error("a target that sleeps needs --progress-thread")
     gpus, threads = [int(gpu) for gpu in options.gpus.split(",")], json.dumps(options.progress_thread)
     parameters = LOCAL if options.local else {}
     pairs = [Pair(name, options.memory.upper(), gpus, size, threads, json.dumps(parameters.get(name, {}))) for name in backends]
