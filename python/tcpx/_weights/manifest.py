@@ -24,8 +24,9 @@ _CODES = {"?": "bool", "e": "float16", "f": "float32", "d": "float64", "c": "uin
 
 
 def piece_of(nbytes: int, receivers: int) -> int:
-    """Bytes of a piece by default. A chain is full when each receiver has had one: at most a 64th of the whole passes until then. Over
-    NVLink a longer one costs less: to one receiver 272 GB/s in pieces of 16 MiB, 300 of 64 (two H200s)."""
+    """Bytes of a piece by default. A chain is full when each receiver has had one, so together they are a 64th of the whole, unless that
+    makes a piece shorter than 16 MiB. Over NVLink a longer one costs less: to one receiver 272 GB/s in pieces of 16 MiB, 300 of 64
+    (two H200s)."""
     return max(_LEAST_BY_DEFAULT, min(nbytes // (64 * max(receivers, 1)), _MOST_BY_DEFAULT))
 
 
