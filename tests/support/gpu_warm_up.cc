@@ -1,6 +1,7 @@
-// For programs that use a GPU: uses each feature once before the first case, because the driver opens descriptors that it keeps,
-// which the test main would count as leaks of the first case. Listed among a program's SOURCES; does nothing without a GPU, nor in the
-// process of a death test that looks at a GPU which nobody has used: gtest gives it the name of its case as the filter.
+// For programs that use a GPU: uses each feature once before the first case, because the driver opens descriptors that it keeps, which the
+// test main would count as leaks of the first case. Programs that link tcpx_endpoint have it, others list it among their SOURCES. Does
+// nothing without a GPU, nor in the process of a death test that looks at a GPU which nobody has used: gtest gives it the name of its case
+// as the filter.
 #include <gtest/gtest.h>
 
 #include "base/memory_ops.h"
