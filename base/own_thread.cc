@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 
 #include <cerrno>
 #include <new>
@@ -15,6 +16,10 @@
 namespace tcpx {
 namespace {
 thread_local bool is_own = false;
+}
+
+void end_sleeps_in_time() {
+  (void)::prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds
 }
 
 bool is_own_thread() {

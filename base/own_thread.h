@@ -13,6 +13,10 @@ namespace tcpx {
 /// @return kExhausted or kSystem when no thread can be created
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
+/// Timed sleeps of the calling thread end within some microseconds of their time from now on; the kernel's default is 50 (prctl(2),
+/// PR_SET_TIMERSLACK). For threads that start_thread has started.
+void end_sleeps_in_time();
+
 /// True on a thread that start_thread has started.
 bool is_own_thread();
 

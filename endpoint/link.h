@@ -63,6 +63,7 @@ class Link final : private ControlSink {
   /// True while the control connection is read, so that its events matter.
   bool reads() const { return !context_.has_failed(); }
   uint64_t chunks_in_flight() const { return context_.lanes.chunks_in_flight(); }
+  uint64_t network_bytes() const { return context_.lanes.network_bytes(); }
   /// Ends the operations that were asked to be cancelled.
   void take_cancel_requests() { local_.take_cancel_requests(); }
   void cancel_all(const Status& why) { local_.cancel_all(why); }

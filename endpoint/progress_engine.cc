@@ -33,6 +33,12 @@ constexpr Duration kWatch = std::chrono::microseconds(2), kWatchPause = std::chr
 // Turns of a caller in a row: what a turn finds to do often leaves something to the next one.
 constexpr int kTurnsOfALook = 4;
 
+// With more than this to move over the network it dozes instead of polling: chunks that are done wait for it without loss, because the
+// windows are full. A message of 64 MiB alone is not as much, and would end 5 % later. On 16 cores streams cost a sixth less so: two
+// threads polled, one of each end, where eight moved the bytes.
+constexpr uint64_t kStreamBytes = uint64_t{64} << 20;
+constexpr Duration kDoze = std::chrono::microseconds(20);
+
 // Interruptions of a thread that yields: SpinTime::yielded tells of those that matter.
 uint64_t count_none() {
   return 0;
@@ -81,8 +87,9 @@ void ProgressEngine::run() {
   TimePoint busy_until = Clock::steady().now(), watch_at = busy_until;
   bool napped = false;
   attend();
+  end_sleeps_in_time();
   while (!stop_) {
-    bool advanced = false, polls = false, much = false, waits = false, alone = false;
+    bool advanced = false, polls = false, much = false, streams = false, waits = false, alone = false;
     uint64_t changes = 0;
     wait_for_turn();
     {
@@ -94,6 +101,7 @@ void ProgressEngine::run() {
       polls = !advanced && links_.needs_polling();
       much = polls && links_.chunks_in_flight() >= Backoff::kMuchUnderWay;
       waits = !advanced && !polls && links_.needs_turns();
+      streams = !advanced && spins() && links_.network_bytes() > kStreamBytes;
       alone = links_.empty();
     }
     const TimePoint now = Clock::steady().now();
@@ -102,7 +110,10 @@ void ProgressEngine::run() {
     if (polls) watch_at = now + kWatchPause;
     const bool may_watch = spins() && now >= watch_at;
     if (may_watch) watch_at = now + kWatch;
-    if (may_nap && is_looked_for(now)) {
+    if (streams && now < busy_until) {
+      doze();
+      napped = true;
+    } else if (may_nap && is_looked_for(now)) {
       nap(changes);
       napped = true;
     } else if (may_watch && is_looked_for(now)) {
@@ -139,6 +150,18 @@ void ProgressEngine::run() {
     }
   }
   leave();
+}
+
+// Sleeps for a moment, whatever I/O threads tell meanwhile. Callers may make turns.
+void ProgressEngine::doze() {
+  dozes_ = true;
+  rests_ = true;
+  leave();
+  (void)events_.sleep(WakeableEpoll::Until::kReadable, kDoze,
+                      [&] { return submitted_.has_new() || notifications_.has_new() || stop_; });
+  attend();
+  rests_ = false;
+  dozes_ = false;
 }
 
 // Sleeps until `events_` shows something, or for `longest`.
@@ -298,7 +321,7 @@ void ProgressEngine::tell() {
     return;
   }
   changes_.fetch_add(1);
-  if (!naps()) events_.wake();
+  if (!naps() && !dozes_) events_.wake();
 }
 
 void ProgressEngine::attend() {

@@ -151,6 +151,7 @@ class ProgressEngine {
   }
   TimePoint watch(TimePoint now, SpinTime& spin);
   void nap(uint64_t changes);
+  void doze();
   bool rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes);
 
   MemoryOps& memory_;
@@ -165,6 +166,7 @@ class ProgressEngine {
   std::atomic<bool> told_{false};  // by the last turn of io_: the links need one
   // A cache line that changes only when the progress thread falls asleep or wakes, because every look reads it.
   alignas(64) std::atomic<bool> rests_{false};  // it does, and looks after deadlines in time
+  std::atomic<bool> dozes_{false};              // it looks again in a moment, and need not be told
   std::atomic<bool> naps_{false};               // it leaves the sockets to callers who look
   // The looks of callers. Not exact if several threads look at once.
   alignas(64) std::atomic<Duration> looked_at_{};  // when the last one ended, since the clock's epoch

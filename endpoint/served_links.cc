@@ -252,6 +252,12 @@ uint64_t ServedLinks::chunks_in_flight() const {
   return sum;
 }
 
+uint64_t ServedLinks::network_bytes() const {
+  uint64_t sum = 0;
+  for (const auto& [id, served] : links_) sum += served.link->network_bytes();
+  return sum;
+}
+
 std::optional<TimePoint> ServedLinks::fail_those_that_serve(MemoryId region) {
   std::optional<TimePoint> last;
   for (auto& [id, served] : links_) {

@@ -67,6 +67,7 @@ class ServedLinks {
   bool needs_turns() const;
   bool needs_polling() const;
   uint64_t chunks_in_flight() const;
+  uint64_t network_bytes() const;
   /// Makes whatever comes end a sleep on the events. @return true when something has come already
   bool prepare_sleep();
   /// After a sleep, by the thread that slept.

@@ -11,6 +11,10 @@ namespace {
 // Copies handed to the GPU at a time: enough to keep its copy engine busy, few enough that a copy started on another lane does
 // not wait behind many.
 constexpr size_t kMostInFlight = 8;
+// After copying for so long, without a pause, it dozes instead of polling: it is in a stream, in which each socket has a copied slot to send
+// while the next one waits. Longer than a message of 64 MiB takes, which would end later.
+constexpr Duration kStream = std::chrono::milliseconds(5), kPause = std::chrono::microseconds(100);
+constexpr Duration kDoze = std::chrono::microseconds(10);
 
 /// What `call` returns; without memory to say it, it has failed.
 template <class Call>
@@ -84,7 +88,8 @@ void CopyThread::run() {
   const Status selected = answer_of([&] { return memory_.set_current_device(device_); });
   Line waiting, in_flight;
   size_t flying = 0;
-  TimePoint sleep_at{};
+  TimePoint sleep_at{}, began_at = Clock::steady().now(), worked_at = began_at;
+  end_sleeps_in_time();
   while (!stop_.load()) {
     const bool idle = waiting.empty() && in_flight.empty();
     const TimePoint now = Clock::steady().now();
@@ -110,7 +115,13 @@ void CopyThread::run() {
       --flying;
       end(copy, done.status());
     }
-    if (!idle) sleep_at = now + spin_.after(now, now);
+    if (!idle) {
+      if (now - worked_at > kPause) began_at = now;
+      worked_at = now;
+      sleep_at = now + spin_.after(now, now);
+    }
+    const bool waits = idle ? now < sleep_at : flying > 0;
+    if (waits && worked_at - began_at > kStream && now - worked_at <= kPause) std::this_thread::sleep_for(kDoze);
   }
 }
 

@@ -125,6 +125,40 @@ TEST_P(EndpointThreads, SubmitsRaceWithTheEndOfTheirConnection) {
   EXPECT_EQ(a->stats().operations_outstanding, 0u);
 }
 
+// More bytes under way over the network than the progress thread polls for: short operations beside them, and the end of each, are seen.
+TEST_P(EndpointThreads, AStreamAndShortOnesBesideIt) {
+  constexpr size_t kLong = size_t{16} << 20;
+  constexpr int kAhead = 6, kLongOnes = kIsChecked ? 12 : 48;
+  ::setenv("UCCL_TCPX_LOCAL", "off", 1);
+  const auto a = make_endpoint(), b = make_endpoint();
+  const auto [at_a, at_b] = connect_pair(*a, *b);
+  ::unsetenv("UCCL_TCPX_LOCAL");
+  Memory source(*a, kLong), target(*b, kAhead * kLong);
+  source.fill(1);
+  const LocalRange out = source.whole();
+  std::vector<OperationId> sends, receives;
+  const auto begin_one = [&, at_a = at_a, at_b = at_b](int i) {
+    const LocalRange in = target.range(static_cast<size_t>(i % kAhead) * kLong, kLong);
+    receives.push_back(b->recv_async(at_b, {&in, 1}).value());
+    sends.push_back(a->send_async(at_a, {&out, 1}).value());
+  };
+  for (int i = 0; i < kAhead; ++i) begin_one(i);
+  Repeating short_ones(1, [&, at_a = at_a] {
+    EXPECT_TRUE(a->notify(at_a, {.name = "n", .msg = "beside"}).is_ok());
+    EXPECT_TRUE(wait_until([&] { return !b->get_notifs().empty(); }));
+  });
+  for (int i = 0; i < kLongOnes; ++i) {
+    const auto at = static_cast<size_t>(i);
+    EXPECT_TRUE(a->wait(sends[at], kCallTime).is_ok());
+    ASSERT_TRUE(b->wait(receives[at], kCallTime).is_ok());
+    std::byte* const arrived = target.bytes().data() + static_cast<size_t>(i % kAhead) * kLong;
+    EXPECT_EQ(std::memcmp(arrived, source.bytes().data(), kLong), 0) << i;
+    std::memset(arrived, 0, kLong);
+    if (i + kAhead < kLongOnes) begin_one(i + kAhead);
+  }
+  short_ones.stop();
+}
+
 // Sixteen threads that do nothing but call, and an operation whose deadline the progress thread has to look at.
 TEST_P(EndpointThreads, B5_SubmittersDoNotKeepProgressOut) {
   const auto a = make_endpoint(), b = make_endpoint();

@@ -79,7 +79,9 @@ TEST_F(LinkBegins, ItsOwnWriteGoesOnceMoreWhenTheTargetWantsItPacked) {
 TEST_F(LinkBegins, AGoForAWriteThatHasEndedIsAnswered) {
   const OperationId written = write(host(0, kLong));
   (void)receive_at_peer();
+  EXPECT_EQ(link_->network_bytes(), kLong) << "until it has ended";
   EXPECT_TRUE(drive([&] { return peer_recv_->pending() == 0 && link_->chunks_in_flight() == 0; }));
+  EXPECT_EQ(link_->network_bytes(), 0u);
   cancel(written);
   steps(2);
   EXPECT_EQ(end_of(written).code(), Code::kCancelled);
