@@ -60,7 +60,7 @@ Status check_wishes(const EndpointIdentity& mine, const EndpointIdentity& peer) 
 }
 
 // Acceptor: asks the application about a connector. It learns no more than that it was refused.
-Status ask_application(const LinkSetup& setup, const LinkParts& parts) {
+Status ask_application(const LinkSetup& setup, const LinkParts& parts, Deadline deadline) {
   if (setup.accepts == nullptr || !*setup.accepts) return Status::ok();
   bool accepted = false;
   try {
@@ -70,6 +70,7 @@ Status ask_application(const LinkSetup& setup, const LinkParts& parts) {
   } catch (...) {
     log(LogLevel::kWarning, "EndpointConfig::accepts has thrown");
   }
+  if (deadline.expired()) return Status(Code::kTimeout, kSetUp, "EndpointConfig::accepts took too long");
   if (accepted) return Status::ok();
   return Status(Code::kMismatch, kSetUp,
                 concat("the application that listens does not accept ", parts.proved.empty() ? "" : concat(parts.proved, " at "),
@@ -302,10 +303,7 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   TCPX_ASSIGN_OR_RETURN(const auto identities, read_identity(theirs, connector_, setup_));
   parts_.peer = identities.peer;
   parts_.peers_windows = identities.windows;
-  if (!connector_) {
-    TCPX_RETURN_IF_ERROR(ask_application(setup_, parts_));
-    if (deadline_.expired()) return Status(Code::kTimeout, kSetUp, "EndpointConfig::accepts took too long");
-  }
+  if (!connector_) TCPX_RETURN_IF_ERROR(ask_application(setup_, parts_, deadline_));
   TCPX_RETURN_IF_ERROR(agree_on_checksums(identities));
   if (!connector_) {
     TCPX_RETURN_IF_ERROR(tell_settings(channel, identities.channels));

@@ -127,6 +127,11 @@ Status load_certificate(const OpenSsl& library, ssl_ctx_st* context, const Certi
     return refuse_for(library, Variable::kTlsKey, files.key, concat("not the key of ", files.certificate).c_str());
   if (library.SSL_CTX_load_verify_locations(context, files.ca.c_str(), nullptr) != 1)
     return refuse_for(library, Variable::kTlsCa, files.ca, "no certificate in PEM");
+  // Once, and without the CA, which the peer has: OpenSSL would look for the chain in each handshake, and send the CA, too.
+  STACK_OF(X509)* chain = nullptr;
+  library.SSL_CTX_ctrl(context, SSL_CTRL_GET_CHAIN_CERTS, 0, &chain);
+  constexpr long kChain = SSL_BUILD_CHAIN_FLAG_NO_ROOT | SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR | SSL_BUILD_CHAIN_FLAG_CLEAR_ERROR;
+  if (chain == nullptr) library.SSL_CTX_ctrl(context, SSL_CTRL_BUILD_CERT_CHAIN, kChain, nullptr);
   return Status::ok();
 }
 

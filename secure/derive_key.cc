@@ -7,14 +7,37 @@
 #include "secure/openssl.h"
 
 namespace tcpx {
+namespace {
+
+// To be copied for each use, because OpenSSL's look-up by name takes longer than the sum. Never freed. Null: no memory.
+const EVP_MAC_CTX* hmac_sha256(const OpenSsl& library) {
+  static const EVP_MAC_CTX* const made = [&]() -> EVP_MAC_CTX* {
+    EVP_MAC* const mac = library.EVP_MAC_fetch(nullptr, "HMAC", nullptr);
+    EVP_MAC_CTX* const context = library.EVP_MAC_CTX_new(mac);
+    library.EVP_MAC_free(mac);
+    char digest[] = "SHA256";
+    const OSSL_PARAM parameters[] = {OSSL_PARAM_utf8_string("digest", digest, sizeof digest - 1), OSSL_PARAM_END};
+    constexpr unsigned char kAnyKey[kHmacBytes] = {};
+    if (context == nullptr || library.EVP_MAC_init(context, kAnyKey, sizeof kAnyKey, parameters) == 1) return context;
+    library.EVP_MAC_CTX_free(context);
+    return nullptr;
+  }();
+  return made;
+}
+
+}  // namespace
 
 bool hmac(const OpenSsl& library, std::span<const std::byte> key, std::span<const std::byte> data,
           std::span<std::byte, kHmacBytes> out) {
-  unsigned int size = 0;
-  return library.HMAC(library.EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                      reinterpret_cast<const unsigned char*>(data.data()), data.size(),
-                      reinterpret_cast<unsigned char*>(out.data()), &size) != nullptr &&
-         size == out.size();
+  const EVP_MAC_CTX* const any = hmac_sha256(library);
+  EVP_MAC_CTX* const context = any == nullptr ? nullptr : library.EVP_MAC_CTX_dup(any);
+  size_t size = 0;
+  const bool done = context != nullptr &&
+                    library.EVP_MAC_init(context, reinterpret_cast<const unsigned char*>(key.data()), key.size(), nullptr) == 1 &&
+                    library.EVP_MAC_update(context, reinterpret_cast<const unsigned char*>(data.data()), data.size()) == 1 &&
+                    library.EVP_MAC_final(context, reinterpret_cast<unsigned char*>(out.data()), &size, out.size()) == 1;
+  library.EVP_MAC_CTX_free(context);
+  return done && size == out.size();
 }
 
 bool derive_key(const OpenSsl& library, std::span<const std::byte> secret, std::string_view label,

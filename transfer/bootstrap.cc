@@ -235,6 +235,7 @@ Result<bool> BootstrapServer::secure(Waiting& client) {
     TCPX_ASSIGN_OR_RETURN(client.first, first_byte(client.socket.get()));
     if (!client.first) return false;
     client.heard_at = Clock::steady().now();
+    TCPX_RETURN_IF_ERROR(send_without_delay(client.socket.get()));  // TLS's handshake may be more than OpenSSL sends at once
     const bool speaks_tls = *client.first == TlsSession::kHandshakeByte;
     if (speaks_tls && options_.tls == nullptr) return one_is_in_clear("client", "server");
     if (!speaks_tls && options_.tls != nullptr && *client.first == kFrame) return one_is_in_clear("server", "client");
@@ -376,7 +377,6 @@ Status BootstrapServer::wait_for_event(Deadline deadline) {
 
 Status BootstrapServer::greet(Waiting& client) {
   TCPX_ASSIGN_OR_RETURN(auto build, decode_hello(client.frame.take()));
-  TCPX_RETURN_IF_ERROR(send_without_delay(client.socket.get()));
   // The first bytes on a new socket always fit into its send buffer, so this does not wait.
   const auto hello = encode_frame(encode_hello(TCPX_VERSION));
   if (client.tls) TCPX_RETURN_IF_ERROR(client.tls->write(hello).status());

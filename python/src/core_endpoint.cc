@@ -73,19 +73,23 @@ Status narrow(std::span<const int64_t> ids, uint64_t known, const char* noun, co
 
 }  // namespace
 
-CoreEndpoint::CoreEndpoint(const EndpointConfig& config) {
+CoreEndpoint::CoreEndpoint(EndpointConfig config, std::shared_ptr<AcceptFilter> filter) : filter_(std::move(filter)) {
+  if (filter_ != nullptr) config.accepts = [filter = filter_](const PeerInfo& peer) { return filter->accepts(peer); };
   auto endpoint = [&] {
     const Unlocked unlocked;
     return Endpoint::create(config);
   }();
+  if (!endpoint.is_ok() && filter_ != nullptr) filter_->end();
   shared_ = std::make_shared<SharedEndpoint>(check(std::move(endpoint)));
 }
 
 CoreEndpoint::~CoreEndpoint() {
   close();
+  if (filter_ != nullptr) filter_->end();
 }
 
 void CoreEndpoint::close() {
+  if (filter_ != nullptr) filter_->stop();
   const Unlocked unlocked;
   shared_->close();
 }
@@ -157,7 +161,7 @@ std::optional<nb::tuple> CoreEndpoint::accept(double timeout) const {
   });
   if (!accepted.is_ok() && accepted.status().code() == Code::kTimeout) return std::nullopt;
   const auto peer = check(std::move(accepted));
-  return nb::make_tuple(static_cast<uint64_t>(peer.conn), peer.ip, peer.remote_gpu_idx);
+  return nb::make_tuple(static_cast<uint64_t>(peer.conn), peer.ip, peer.remote_gpu_idx, peer.name);
 }
 
 void CoreEndpoint::start_accepting() const {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "python/src/accept_filter.h"
 #include "python/src/core_operation.h"
 #include "python/src/ranges.h"
 #include "python/src/regions.h"
@@ -39,7 +40,8 @@ class CoreEndpoint {
   using Milliseconds = std::chrono::milliseconds;
   enum class Kind : int { kSend = 0, kRecv = 1, kWrite = 2, kRead = 3 };
 
-  explicit CoreEndpoint(const EndpointConfig& config);
+  /// @param filter asked about clients; may be null
+  CoreEndpoint(EndpointConfig config, std::shared_ptr<AcceptFilter> filter);
   ~CoreEndpoint();
   void close();
   bool closed() const { return shared_->use() == nullptr; }
@@ -114,6 +116,7 @@ class CoreEndpoint {
                                               std::vector<std::shared_ptr<BufferRegistration>> regions) const;
   std::shared_ptr<CoreOperation> started(Result<OperationId> id, std::vector<std::shared_ptr<BufferRegistration>> regions) const;
 
+  std::shared_ptr<AcceptFilter> filter_;
   std::shared_ptr<SharedEndpoint> shared_;
   mutable Regions regions_;
 };

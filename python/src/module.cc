@@ -23,7 +23,8 @@ namespace {
 std::unique_ptr<CoreEndpoint> make_endpoint(int gpu, uint32_t num_cpus, const std::string& listen_address, uint16_t port,
                                             const std::string& public_address, const std::string& plugin,
                                             std::optional<double> timeout, std::optional<uint32_t> inline_bytes,
-                                            uint32_t max_operations, std::optional<uint64_t> max_peer_bytes) {
+                                            uint32_t max_operations, std::optional<uint64_t> max_peer_bytes,
+                                            std::optional<nb::object> question) {
   EndpointConfig config{.gpu_idx = gpu,
                         .num_cpus = num_cpus,
                         .listen_address = listen_address,
@@ -34,7 +35,7 @@ std::unique_ptr<CoreEndpoint> make_endpoint(int gpu, uint32_t num_cpus, const st
   config.inline_bytes = inline_bytes;
   config.max_operations = max_operations;
   config.max_peer_bytes = max_peer_bytes;
-  return std::make_unique<CoreEndpoint>(config);
+  return std::make_unique<CoreEndpoint>(config, question ? std::make_shared<AcceptFilter>(*question) : nullptr);
 }
 
 bool done(CoreOperation& operation) {
@@ -100,7 +101,7 @@ NB_MODULE(_core, module) {
   nb::class_<CoreEndpoint::Plan>(module, "Plan");
   nb::class_<CoreEndpoint>(module, "Endpoint")
       .def(nb::new_(&make_endpoint), "gpu"_a, "num_cpus"_a, "listen_address"_a, "port"_a, "public_address"_a, "plugin"_a,
-           "timeout"_a.none(), "inline_bytes"_a.none(), "max_operations"_a, "max_peer_bytes"_a.none())
+           "timeout"_a.none(), "inline_bytes"_a.none(), "max_operations"_a, "max_peer_bytes"_a.none(), "question"_a.none())
       .def("close", &CoreEndpoint::close)
       .def("closed", &CoreEndpoint::closed)
       .def("metadata", &CoreEndpoint::metadata)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from . import _core
 from .connection import Connection
-from .endpoint import Endpoint, Notification, Registration
+from .endpoint import Endpoint, Notification, PeerInfo, Registration
 from .errors import (
     BadConfig,
     Cancelled,
@@ -63,6 +63,7 @@ __all__ = [
     "Notification",
     "Operation",
     "PeerGone",
+    "PeerInfo",
     "Plan",
     "Plugin",
     "Protocol",

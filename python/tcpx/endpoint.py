@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import weakref
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ from .kv import BlockCalls
 from .slot import Access, Slot, Terms
 from .streams import CURRENT, Stream
 
-__all__ = ["Connection", "Endpoint", "Notification", "Registration"]
+__all__ = ["Connection", "Endpoint", "Notification", "PeerInfo", "Registration"]
 
 #: Seconds for which a connection is waited for.
 _CONNECT_TIMEOUT = 30.0
@@ -35,6 +37,17 @@ class Notification(NamedTuple):
     data: bytes
 
 
+class PeerInfo(NamedTuple):
+    """The client that asks for a connection.
+
+    ip: its address; remote_gpu: its GPU; name: what it has proved to be, of its certificate or secret; empty: it has proved nothing.
+    """
+
+    ip: str
+    remote_gpu: int
+    name: str
+
+
 class Connection(BlockCalls):
     """A way to another endpoint. The n-th `send` of a connection meets the n-th `recv` of the other end; both name as many bytes.
 
@@ -48,11 +61,12 @@ class Connection(BlockCalls):
     Buffers: see `tcpx.buffers`; a list of them is moved as one.
     """
 
-    def __init__(self, endpoint: Endpoint, conn: int, peer: str = "", remote_gpu: int = 0) -> None:
+    def __init__(self, endpoint: Endpoint, conn: int, peer: str = "", remote_gpu: int = 0, name: str = "") -> None:
         super().__init__(endpoint.session, conn)
         self.endpoint = endpoint
         self.peer = peer
         self.remote_gpu = remote_gpu
+        self.name = name
 
     def __enter__(self) -> Connection:
         return self
@@ -77,6 +91,10 @@ class Endpoint:
     max_operations: operations started and not yet ended and asked for.
     max_peer_bytes: what all peers together may make it hold, at least 32 MiB; default: UCCL_TCPX_MAX_PEER_BYTES.
     plugin: net plugin to load; default: the environment's, else an installed one, else the one inside.
+    accepts: called with the `PeerInfo` of each client that has proved what it must; a false answer refuses the client, and an
+        exception, which `sys.unraisablehook` is told, does, too. Called on threads of the library, on several at once; a client
+        waits for an answer for 10 s, and while 64 are awaited others are refused. `close` waits for none. It goes with the
+        `Endpoint`, so it may refer to it.
 
     After ``fork`` the child may only drop it; use `spawn` or `forkserver`.
     """
@@ -94,10 +112,24 @@ class Endpoint:
         max_operations: int = 65536,
         max_peer_bytes: int | None = None,
         plugin: str = "",
+        accepts: Callable[[PeerInfo], object] | None = None,
     ) -> None:
         _log.start()
+        self.accepts = accepts
+        # Weak: until the endpoint of the extension module has closed, it is kept, and what it refers to.
+        question = None if accepts is None else functools.partial(_question, weakref.ref(self))
         core = _core.Endpoint(
-            gpu, num_cpus, listen, port, public_address, plugin, timeout, inline_bytes, max_operations, max_peer_bytes
+            gpu,
+            num_cpus,
+            listen,
+            port,
+            public_address,
+            plugin,
+            timeout,
+            inline_bytes,
+            max_operations,
+            max_peer_bytes,
+            question,
         )
         self.session = Session(core)
         self._accepted: deque[Connection] = deque()
@@ -150,8 +182,8 @@ class Endpoint:
         accepted = self.session.core.accept(timeout)
         if accepted is None:
             return False
-        conn, peer, gpu = accepted
-        self._accepted.append(Connection(self, conn, peer, gpu))
+        conn, peer, gpu, name = accepted
+        self._accepted.append(Connection(self, conn, peer, gpu, name))
         return True
 
     # ---- memory
@@ -221,3 +253,12 @@ class Endpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _question(
+    endpoint: weakref.ref[Endpoint], ip: str, remote_gpu: int, name: str
+) -> tuple[Callable[[PeerInfo], object], PeerInfo] | None:
+    living = endpoint()
+    if living is None or living.accepts is None:
+        return None
+    return living.accepts, PeerInfo(ip, remote_gpu, name)

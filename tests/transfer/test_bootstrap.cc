@@ -2,6 +2,7 @@
 #include "transfer/bootstrap.h"
 
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -66,6 +67,30 @@ Duration serve_one(BootstrapServer& server, std::future<Status> client) {
   EXPECT_OK(channel.finish(Status::ok(), soon()));
   EXPECT_OK(client.get());
   return Clock::steady().now() - begin;
+}
+
+// This process's end of the connection of `client`, which has another end here.
+int other_end_of(int client) {
+  const std::string wanted = must(local_address(client)).to_string();
+  for (int fd = 0; fd < 1024; ++fd) {
+    const auto peer = peer_address(fd);
+    if (peer.is_ok() && peer->to_string() == wanted) return fd;
+  }
+  return -1;
+}
+
+// A flight of certificates of more than 4 KiB goes to the kernel in parts, and the last part waited for a round trip.
+TEST(Bootstrap, NothingOfAHandshakeIsDelayed) {
+  const auto server = make_server();
+  const UniqueFd client = raw_client(*server);
+  const auto hello = encode_frame(encode_hello(TCPX_VERSION));
+  ASSERT_OK(send_all(client.get(), std::span(hello).first(1), soon()));
+  EXPECT_EQ(server->accept(Deadline::after(milliseconds(50))).status().code(), Code::kTimeout);
+  const int fd = other_end_of(client.get());
+  int set = 0;
+  socklen_t size = sizeof set;
+  ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &set, &size), 0) << fd;
+  EXPECT_NE(set, 0);
 }
 
 std::vector<std::byte> vector_of(std::string_view text) {
