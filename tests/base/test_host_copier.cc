@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <random>
 #include <string>
 #include <thread>
@@ -28,8 +29,16 @@ using Bytes = std::vector<std::byte>;
 Bytes random_bytes(size_t size) {
   std::mt19937_64 random(size);
   Bytes bytes(size);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+    const uint64_t word = random();
+    std::memcpy(bytes.data() + at, &word, std::min(sizeof word, size - at));
+  }
   return bytes;
+}
+
+/// Like ==, which compares bytes one by one where nothing is optimised.
+bool same(const Bytes& a, const Bytes& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 Status end_of(const std::shared_ptr<HostCopy>& copy) {
@@ -94,7 +103,7 @@ TEST_P(HostCopierTest, EverySize) {
     HostCopier copier(3);
     const CopySegment all{to.data(), from.data(), size};
     ASSERT_TRUE(end_of(copier.start(process(), std::span(&all, 1))).is_ok()) << size;
-    EXPECT_EQ(to, wanted_) << size;
+    EXPECT_TRUE(same(to, wanted_)) << size;
   }
 }
 
@@ -112,7 +121,7 @@ TEST_P(HostCopierTest, ManySegments) {
   std::shuffle(segments.begin(), segments.end(), random);
   HostCopier copier(2);
   ASSERT_TRUE(end_of(copier.start(process(), segments)).is_ok());
-  EXPECT_EQ(to, wanted_);
+  EXPECT_TRUE(same(to, wanted_));
 }
 
 // Long ones are cut where a page table ends, and may be in one slice with short ones.
@@ -130,7 +139,7 @@ TEST_P(HostCopierTest, LongAndShortSegments) {
       at += length;
     }
     ASSERT_TRUE(end_of(copier.start(process(), segments, pages)).is_ok());
-    EXPECT_EQ(to, wanted_);
+    EXPECT_TRUE(same(to, wanted_));
   }
 }
 
@@ -191,7 +200,7 @@ TEST_P(HostCopierTest, SeveralAtOnce) {
     copies.push_back(copier.start(process(), std::span(&all, 1)));
   }
   for (const auto& copy : copies) ASSERT_TRUE(end_of(copy).is_ok());
-  for (const Bytes& one : to) EXPECT_EQ(one, wanted_);
+  for (const Bytes& one : to) EXPECT_TRUE(same(one, wanted_));
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, HostCopierTest, ::testing::Bool(),
@@ -211,7 +220,7 @@ TEST(HostCopies, WhoStartsOneThatIsAloneCopiesItIfItIsNotLong) {
   EXPECT_EQ(start(HostCopier::kAtOnceAlone, true), 0u);
   EXPECT_TRUE(std::equal(from.begin(), from.end() - 1, to.begin()));
   EXPECT_EQ(start(from.size(), true), 8u);
-  EXPECT_EQ(to, from);
+  EXPECT_TRUE(same(to, from));
 }
 
 TEST(HostCopies, WhoStartsOneOfSeveralLeavesItToThreads) {
@@ -222,7 +231,7 @@ TEST(HostCopies, WhoStartsOneOfSeveralLeavesItToThreads) {
   const CopySegment all{to.data(), from.data(), from.size()};
   EXPECT_TRUE(end_of(copier.start(getpid(), std::span(&all, 1))).is_ok());
   EXPECT_EQ(testing::thread_count() - before, 8u);
-  EXPECT_EQ(to, from);
+  EXPECT_TRUE(same(to, from));
 }
 
 TEST(HostCopies, MemoryThatIsNotThere) {
@@ -500,7 +509,7 @@ TEST(HostCopies, ItsEndWaitsForTheCopies) {
     const CopySegment all{to.data(), from.data(), from.size()};
     (void)copier.start(getpid(), std::span(&all, 1));
   }
-  EXPECT_EQ(to, from);
+  EXPECT_TRUE(same(to, from));
 }
 
 }  // namespace

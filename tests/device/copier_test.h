@@ -55,13 +55,13 @@ class CopierTest : public ::testing::TestWithParam<bool> {
   static CopySegment segment(const Side& to, size_t to_off, const Side& from, size_t from_off, size_t bytes) {
     return {to.memory.device() + to_off, from.memory.device() + from_off, bytes};
   }
-  /// Expected result of the copy, computed by a host loop.
+  /// Expected result of the copy.
   static void expect(Side* to, const Side& from, const std::vector<CopySegment>& segments) {
     for (const CopySegment& s : segments) {
-      for (size_t i = 0; i < s.bytes; ++i) {
-        to->expected[static_cast<size_t>(s.to - to->memory.device()) + i] =
-            from.expected[static_cast<size_t>(s.from - from.memory.device()) + i];
-      }
+      const size_t to_off = static_cast<size_t>(s.to - to->memory.device()),
+                   from_off = static_cast<size_t>(s.from - from.memory.device());
+      ASSERT_TRUE(to_off + s.bytes <= to->expected.size() && from_off + s.bytes <= from.expected.size());
+      std::copy_n(from.expected.data() + from_off, s.bytes, to->expected.data() + to_off);
     }
   }
   void wait(CopyTicket ticket) {
@@ -79,6 +79,8 @@ class CopierTest : public ::testing::TestWithParam<bool> {
   void check(const Side& side) {
     std::vector<std::byte> found(side.expected.size());
     ASSERT_TRUE(lane_->copy(found.data(), side.memory.device(), found.size()).is_ok());
+    // At once: std::mismatch looks at one byte after another where nothing is optimised.
+    if (std::memcmp(found.data(), side.expected.data(), found.size()) == 0) return;
     const auto wrong = std::mismatch(found.begin(), found.end(), side.expected.begin()).first;
     ASSERT_TRUE(wrong == found.end()) << "wrong at byte " << wrong - found.begin();
   }

@@ -231,7 +231,7 @@ TEST(OperationTable, ManyThreadsStartOneEnds) {
 
 /// Ids come and go on different threads, so the free list passes slots between them without taking memory.
 TEST(OperationTable, PassesSlotsBetweenThreadsWithoutTheHeap) {
-  constexpr int kWarm = 5000, kRounds = 10000;
+  constexpr int kWarm = 500, kRounds = 1000;
   OperationTable table(64);
   std::atomic<uint64_t> handed{0};
   std::atomic<uint64_t> poller_allocations{0};
