@@ -31,6 +31,10 @@ Result<LocalMachine> LocalMachine::create(const std::string& plugin_path) {
       .memory = make_machine_memory_ops(), .plugin = std::move(loaded.plugin), .plugin_path = std::move(loaded.source.path)};
 }
 
+bool LocalMachine::is_plugin_embedded() const {
+  return plugin_path == kEmbedded;
+}
+
 Result<std::unique_ptr<Unpacker>> LocalMachine::make_unpacker(UnpackKind kind, int device) {
   return tcpx::make_unpacker(kind, device, *memory);
 }
