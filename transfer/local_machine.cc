@@ -8,6 +8,7 @@
 #include "base/meant_variable.h"
 #include "base/pci_device.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "device/unpacker_factory.h"
 #include "net/plugin_loader.h"
 #include "transfer/device_placement.h"
@@ -60,8 +61,7 @@ Result<std::vector<int>> LocalMachine::channel_devices(int gpu, uint32_t channel
 
   const std::vector<int> nearest = nearest_devices(at, devices);
   const PciDistance distance = pci_distance(at, devices[static_cast<size_t>(nearest.front())]);
-  std::string names;
-  for (const int device : nearest) names += concat(names.empty() ? "" : ", ", plugin->properties(device)->name);
+  const std::string names = joined(nearest, ", ", [this](int device) { return plugin->properties(device)->name; });
   // RxDM serves a GPU over one NIC. When several NICs are equally near but none is close to the GPU, nothing here tells which it
   // is.
   if (nearest.size() > 1 && distance > PciDistance::kBridges) {
@@ -88,9 +88,7 @@ Result<std::string> LocalMachine::describe_devices(int gpu, const std::vector<in
     }
     names.insert(std::move(name));
   }
-  std::string text;
-  for (const std::string& name : names) text += concat(text.empty() ? "" : ", ", name);
-  return text;
+  return joined(names);
 }
 
 }  // namespace tcpx
