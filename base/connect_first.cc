@@ -9,6 +9,7 @@
 
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "base/words.h"
 
 namespace tcpx {
 namespace {
@@ -150,9 +151,7 @@ Deadline ConnectRace::wait_on(std::vector<pollfd>& entries, Deadline until) cons
 }
 
 std::string ConnectRace::operation() const {
-  std::string where;
-  for (const Candidate& each : candidates_) where += concat(where.empty() ? "" : ", ", each.target.address.to_string());
-  return concat("connect to ", where);
+  return concat("connect to ", joined(candidates_, ", ", [](const Candidate& each) { return each.target.address.to_string(); }));
 }
 
 Status ConnectRace::trouble() const {

@@ -15,8 +15,6 @@
 
 namespace tcpx::doctor {
 
-/// UCCL_TCPX_PLUGIN_PATH's word for the plugin that is linked in.
-inline constexpr char kEmbedded[] = "embedded";
 /// The directory in which the receive datapath manager has its sockets by its own default.
 inline constexpr std::string_view kRxdmDirectory = "/run/tcpx";
 

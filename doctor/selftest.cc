@@ -111,7 +111,7 @@ SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes) {
   }
   EndSetup setup{.kind = EndSetup::Kind::kEndpoint, .memory = MemoryType::kCuda, .same_host = false};
   const std::string& path = loaded->source.path;
-  if (path != kLinkedIn) path.copy(setup.plugin, sizeof setup.plugin - 1);
+  if (path != kEmbedded) path.copy(setup.plugin, sizeof setup.plugin - 1);
   const std::pair<int, int> gpus{std::min(1, make_machine_memory_ops()->device_count() - 1), 0};
   facts.moved = transfer_test_data(setup, gpus, bytes, kTransferLimit);
   if (!facts.moved->is_ok()) return facts;

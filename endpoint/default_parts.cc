@@ -23,7 +23,7 @@ namespace {
 // What a credential and UCCL_TCPX_SECURITY do for bytes over the network. Another library does with them as it was made.
 std::string_view protection_of(const LocalMachine& machine, Protection protection) {
   if (protection == Protection::kEncrypt) return ", encrypted, ";
-  if (protection == Protection::kOff || machine.plugin_path == "embedded") return ", ";
+  if (protection == Protection::kOff || machine.is_plugin_embedded()) return ", ";
   return ", control stream protected, payload neither encrypted nor authenticated by tcpx, ";
 }
 
@@ -38,13 +38,12 @@ std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size
 // Encryption that the plugin cannot do is left to the network. A file with the software plugin may be older than its encryption.
 Status check_encryption(const LocalMachine& machine, Protection protection) {
   if (protection != Protection::kEncrypt || machine.plugin->encrypts()) return Status::ok();
-  const bool embedded = machine.plugin_path == "embedded";
-  return Status(
-      Code::kUnsupported, "create endpoint",
-      concat("UCCL_TCPX_SECURITY=encrypt, and plugin ", machine.plugin->name(), " (", machine.plugin_path, ") ",
-             embedded ? "was started in this process while it was not set"
-                      : "does not say that it encrypts: set UCCL_TCPX_PLUGIN_PATH=embedded for the software plugin of this "
-                        "build, or let IPsec, PSP or WireGuard encrypt, and set UCCL_TCPX_SECURITY=auth"));
+  return Status(Code::kUnsupported, "create endpoint",
+                concat("UCCL_TCPX_SECURITY=encrypt, and plugin ", machine.plugin->name(), " (", machine.plugin_path, ") ",
+                       machine.is_plugin_embedded()
+                           ? "was started in this process while it was not set"
+                           : "does not say that it encrypts: set UCCL_TCPX_PLUGIN_PATH=embedded for the software plugin of this "
+                             "build, or let IPsec, PSP or WireGuard encrypt, and set UCCL_TCPX_SECURITY=auth"));
 }
 
 std::string local_dir() {

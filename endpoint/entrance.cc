@@ -158,7 +158,7 @@ void Entrance::finish(SetUp& setup, Result<LinkParts> parts) {
   const MutexLock lock(mutex_);
   if (conn || is_shortage(parts.status())) trouble_ = conn ? Status::ok() : parts.status();
   if (conn && !admits_) ready_.push_back(*conn);
-  if (!conn && !stopped_) log(LogLevel::kWarning, "a connection was not made: ", parts.status().to_string());
+  if (!conn && !stopped_) crowd_log_.warn(Clock::steady().now(), "a connection was not made: ", parts.status().to_string());
   setup.done = true;
   changed_.notify_all();
 }

@@ -18,6 +18,7 @@
 #include <list>
 #include <thread>
 
+#include "base/crowd_log.h"
 #include "base/mutex.h"
 #include "endpoint/link_setup.h"
 #include "tcpx/endpoint.h"
@@ -76,6 +77,7 @@ class Entrance {
   bool wanted_ TCPX_GUARDED_BY(mutex_) = false;  // an `accept` has not got a connection yet
   bool admits_ TCPX_GUARDED_BY(mutex_) = false;
   bool stopped_ TCPX_GUARDED_BY(mutex_) = false;
+  CrowdLog crowd_log_ TCPX_GUARDED_BY(mutex_);
   Status trouble_ TCPX_GUARDED_BY(mutex_);  // why nobody has been let in since the first caller came
   std::thread thread_;
 };

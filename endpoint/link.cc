@@ -346,6 +346,8 @@ Status Link::to(Part& part, const FrameHeader& header, std::span<const std::byte
 
 Status Link::hand_over(const FrameHeader& header, std::span<const std::byte> payload) {
   const auto type = static_cast<FrameType>(header.type);
+  if (context_.lanes.has_checksums() && data_bytes_of(header) > 0)
+    return unexpected(type, header.operation, "inline data, which has no checksum");
   switch (type) {
     case FrameType::kSend:
       return to<SendFrame>(local_, header, payload);

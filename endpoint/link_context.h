@@ -104,9 +104,7 @@ struct LinkContext {
               parts.sum_key),
         windows(parts.peers_windows, parts.own_windows),
         notifications(shared.inbox),
-        now(shared.clock.now()) {
-    if (parts.sum_key != nullptr) stream->set_checks_data();
-  }
+        now(shared.clock.now()) {}
 
   bool has_failed() const { return stage >= LinkStage::kFailed; }
   /// Takes the cost of the peer's message from this end's window. @return kProtocol: the window has no room for it

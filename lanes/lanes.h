@@ -41,6 +41,8 @@ class Lanes {
   Lanes(std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv, const LaneParts& net, HostPeer* host,
         const PullParts& on_host, ControlStream& stream, bool eager, const std::shared_ptr<const ByteSumKey>& sum_key);
 
+  bool has_checksums() const { return !sums_.empty(); }
+
   // Sender.
   /// Prepares the ways on one host for ranges that an operation may need. @return false: threads do that; call again
   bool expect(std::span<const HeldRange> ranges);

@@ -21,8 +21,7 @@
 
 namespace tcpx {
 
-/// The software plugin that is linked in, as a path of a plugin; and the address that ends of one machine meet at.
-inline constexpr char kLinkedIn[] = "embedded";
+/// The address that ends of one machine meet at.
 inline constexpr char kLoopback[] = "127.0.0.1";
 
 /// Tag of the first chunk of a pipeline end, that of UCCL's test_tcpx_perf: whoever knows it looks for tag=99, 100, ...

@@ -27,7 +27,6 @@
 namespace tcpx {
 namespace {
 
-constexpr char kEmbedded[] = "embedded";
 constexpr char kOperation[] = "load net plugin";
 
 /// An open library. Closed if none of its code has run; kept forever once its init has.

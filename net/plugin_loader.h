@@ -1,7 +1,7 @@
 // Finds, opens and initialises the net plugin.
 //
 // Order: explicit path > UCCL_TCPX_PLUGIN_PATH > the places where GPUDirect-TCPX is installed > the software plugin in this
-// build; UCCL_TCPX_NETWORK leaves out one of the last two. The word "embedded" as a path means the last one. A library that is
+// build; UCCL_TCPX_NETWORK leaves out one of the last two. kEmbedded as a path means the last one. A library that is
 // named, or that exists at an installed place, and does not load, has no table we know, has an incomplete table or whose init
 // fails is an error: never a silent fall-back. One notice line in the log names the plugin in use and the reason.
 #pragma once
@@ -15,8 +15,11 @@
 
 namespace tcpx {
 
+/// In place of a library's path: the software plugin that is linked in.
+inline constexpr char kEmbedded[] = "embedded";
+
 struct PluginLoadOptions {
-  /// Library path or "embedded"; empty: look at the environment, then at `installed_paths`, then take the embedded plugin.
+  /// Library path or kEmbedded; empty: look at the environment, then at `installed_paths`, then take the embedded plugin.
   std::string path;
   std::vector<std::string> installed_paths = {"/usr/local/tcpx/lib64/libnccl-net-tcpx.so", "/var/lib/tcpx/lib64/libnccl-net.so"};
   /// Replaces "/" in the checks for vendor traps (net/vendor_traps.h). For tests.
@@ -25,7 +28,7 @@ struct PluginLoadOptions {
 
 /// Origin of the plugin in use.
 struct PluginSource {
-  std::string path;    ///< library path, or "embedded"
+  std::string path;    ///< library path, or kEmbedded
   std::string reason;  ///< "named by UCCL_TCPX_PLUGIN_PATH", "no plugin at ...", ...
 };
 

@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <fstream>
 #include <set>
-#include <sstream>
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "base/words.h"
 
 namespace tcpx {
 namespace {
@@ -49,12 +49,11 @@ int ranges_in_cpulist(const std::string& list) {
 /// "eth1:8-21,112-125;eth2:...": counts the ranges of `interface`; it skips parts that are not ranges. nullopt: not named.
 std::optional<int> ranges_in_bindings(const std::string& bindings, const std::string& interface) {
   std::optional<int> ranges;
-  std::istringstream phrases(bindings);
-  for (std::string phrase; std::getline(phrases, phrase, ';');) {
+  for (const std::string& phrase : split(bindings, ";")) {
     if (!phrase.starts_with(interface + ":")) continue;
     ranges = 0;
-    std::istringstream list(phrase.substr(interface.size() + 1));
-    for (std::string range; std::getline(list, range, ',');) *ranges += range.find('-') != std::string::npos ? 1 : 0;
+    for (const std::string& range : split(phrase.substr(interface.size() + 1), ","))
+      *ranges += range.find('-') != range.npos ? 1 : 0;
   }
   return ranges;
 }

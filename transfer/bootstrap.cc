@@ -388,7 +388,8 @@ Status BootstrapServer::greet(Waiting& client) {
 
 void BootstrapServer::drop(const Waiting& client, const Status& why) {
   // A connection that never sent anything is a port scan or a health check, and deserves no warning.
-  log(client.first ? LogLevel::kWarning : LogLevel::kInfo, "bootstrap: dropped ", client.peer.to_string(), ": ", why.to_string());
+  const std::string line = concat("bootstrap: dropped ", client.peer.to_string(), ": ", why.to_string());
+  client.first ? crowd_log_.warn(Clock::steady().now(), line) : log(LogLevel::kInfo, line);
   // A refusal by TLS has been sent already.
   if (why.code() != Code::kUnsupported && why.code() != Code::kExhausted && why.code() != Code::kMismatch) return;
   // The client is of this library, but has another version or setting, or found no room: tell it why. Its send buffer is empty, so

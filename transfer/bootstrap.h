@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/crowd_log.h"
 #include "base/socket_address.h"
 #include "base/unique_fd.h"
 #include "secure/tls.h"
@@ -94,12 +95,13 @@ class BootstrapServer {
   Result<bool> secure(Waiting& client);
   Status greet(Waiting& client);
   BootstrapChannel channel_of(Waiting client) const;
-  static void drop(const Waiting& client, const Status& why);
+  void drop(const Waiting& client, const Status& why);
 
   UniqueFd listener_;
   SocketAddress address_;
   BootstrapServerOptions options_;
   std::vector<Waiting> waiting_;
+  CrowdLog crowd_log_;
   bool starved_ = false;  // descriptors have run out: the server does not poll the listener for a while
   Status shortage_;       // why clients wait in the backlog; ok: no client does
 };

@@ -8,6 +8,7 @@
 #include "base/meant_variable.h"
 #include "base/pci_device.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "device/unpacker_factory.h"
 #include "net/plugin_loader.h"
 #include "transfer/device_placement.h"
@@ -29,6 +30,10 @@ Result<LocalMachine> LocalMachine::create(const std::string& plugin_path) {
   TCPX_ASSIGN_OR_RETURN(auto loaded, PluginLoader::load(options));
   return LocalMachine{
       .memory = make_machine_memory_ops(), .plugin = std::move(loaded.plugin), .plugin_path = std::move(loaded.source.path)};
+}
+
+bool LocalMachine::is_plugin_embedded() const {
+  return plugin_path == kEmbedded;
 }
 
 Result<std::unique_ptr<Unpacker>> LocalMachine::make_unpacker(UnpackKind kind, int device) {
@@ -56,8 +61,7 @@ Result<std::vector<int>> LocalMachine::channel_devices(int gpu, uint32_t channel
 
   const std::vector<int> nearest = nearest_devices(at, devices);
   const PciDistance distance = pci_distance(at, devices[static_cast<size_t>(nearest.front())]);
-  std::string names;
-  for (const int device : nearest) names += concat(names.empty() ? "" : ", ", plugin->properties(device)->name);
+  const std::string names = joined(nearest, ", ", [this](int device) { return plugin->properties(device)->name; });
   // RxDM serves a GPU over one NIC. When several NICs are equally near but none is close to the GPU, nothing here tells which it
   // is.
   if (nearest.size() > 1 && distance > PciDistance::kBridges) {
@@ -84,9 +88,7 @@ Result<std::string> LocalMachine::describe_devices(int gpu, const std::vector<in
     }
     names.insert(std::move(name));
   }
-  std::string text;
-  for (const std::string& name : names) text += concat(text.empty() ? "" : ", ", name);
-  return text;
+  return joined(names);
 }
 
 }  // namespace tcpx

@@ -19,7 +19,9 @@ enum class UnpackKind;  // device/unpacker_factory.h
 struct LocalMachine {
   std::unique_ptr<MemoryOps> memory;
   std::shared_ptr<NetPlugin> plugin;  ///< shared with the loader's registry, which keeps plugins until the process ends
-  std::string plugin_path;            ///< library path, or "embedded"
+  std::string plugin_path;            ///< library path, or kEmbedded
+
+  bool is_plugin_embedded() const;
 
   /// @param plugin_path library to load; empty: environment, installed places, embedded plugin (net/plugin_loader.h)
   static Result<LocalMachine> create(const std::string& plugin_path = {});

@@ -168,7 +168,7 @@ Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
 
 // @param begin of the frame in the backlog, which has all but its data
 void ControlStream::send_with_backlog(size_t begin, std::span<const std::byte> data) {
-  const FrameCheck check = check_of(std::span(outgoing_).subspan(begin), checks_data_ ? data : std::span<const std::byte>());
+  const FrameCheck check = check_of(std::span(outgoing_).subspan(begin));
   const auto end = std::as_bytes(std::span(&check, 1));
   const size_t before = backlog();
   // TLS gets all from the backlog: a record and a system call for all, not for each part.
@@ -277,7 +277,7 @@ void ControlStream::parse(ControlSink& sink) {
       incoming_wanted_ = frame_bytes;
       return;
     }
-    if (Status status = verify_check({incoming_.get() + incoming_begin_, frame_bytes}, checks_data_); !status.is_ok())
+    if (Status status = verify_check({incoming_.get() + incoming_begin_, frame_bytes}); !status.is_ok())
       return fail(std::move(status));
     const std::span<const std::byte> payload(incoming_.get() + incoming_begin_ + sizeof header, header.payload_bytes);
     if (Status status = sink.on_frame(header, payload); !status.is_ok()) return fail(std::move(status));

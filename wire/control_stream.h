@@ -55,8 +55,6 @@ class ControlStream {
   /// Uses shared memory instead of a socket, which it closes if there is one. The rings and the socket of `shared` must outlive this
   /// object.
   void attach(std::unique_ptr<SharedStream> shared);
-  /// From now on the checks of frames count the user's data, too (wire/frame.h). At both ends alike.
-  void set_checks_data() { checks_data_ = true; }
   /// As TlsSession::peer_name; "" in clear.
   std::string peer_name() const { return tls_ != nullptr ? tls_->peer_name() : std::string(); }
   bool is_shared() const { return shared_ != nullptr; }
@@ -81,7 +79,7 @@ class ControlStream {
       }
     }
     encode(frame, outgoing_);
-    append_check(outgoing_, begin, checks_data_);
+    append_check(outgoing_, begin);
     outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
     if (outgoing_.size() - begin >= kLongDataBytes) (void)flush();  // the peer works on it while this end makes the next one
   }
@@ -170,7 +168,6 @@ class ControlStream {
   size_t incoming_peak_ = 0;
   bool holds_frame_ = false;  // the frame at begin is whole, or its header is, and no sink has taken it
   bool last_words_ = false;
-  bool checks_data_ = false;
   bool is_cut_ = false;  // the stream broke while frames waited
 };
 

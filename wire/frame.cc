@@ -53,18 +53,6 @@ constexpr TypeRow kTypes[] = {{"hello", kMaxSetUpPayloadBytes},
                               {"bye", kMaxStatusTextBytes}};
 static_assert(std::size(kTypes) == kLastFrameType);
 
-// Bytes at the end of the payload that are the user's data; bounded by the payload.
-uint32_t data_bytes_of(const FrameHeader& header) {
-  switch (static_cast<FrameType>(header.type)) {
-    case FrameType::kSendData:
-    case FrameType::kWriteData:
-    case FrameType::kReadData:
-      return static_cast<uint32_t>(std::min<uint64_t>(header.bytes, header.payload_bytes));
-    default:
-      return 0;
-  }
-}
-
 // Builds with a version below 8 begin a connection with these bytes.
 constexpr std::string_view kOldMagic = "TCPXBOOT";
 
@@ -107,31 +95,41 @@ Status check_header(const FrameHeader& header) {
   return Status::ok();
 }
 
-FrameCheck check_of(std::span<const std::byte> frame, std::span<const std::byte> data) {
+uint32_t data_bytes_of(const FrameHeader& header) {
+  switch (static_cast<FrameType>(header.type)) {
+    case FrameType::kSendData:
+    case FrameType::kWriteData:
+    case FrameType::kReadData:
+      return static_cast<uint32_t>(std::min<uint64_t>(header.bytes, header.payload_bytes));
+    default:
+      return 0;
+  }
+}
+
+FrameCheck check_of(std::span<const std::byte> frame) {
   static const ByteSumKey key(0);
   ByteSumPart sum(key, 0);
   sum.add(frame);
-  sum.add(data);
-  return sum.value(frame.size() + data.size());
+  return sum.value(frame.size());
 }
 
-FrameCheck check_of_whole(std::span<const std::byte> frame, bool counts_data) {
+FrameCheck check_of_whole(std::span<const std::byte> frame) {
   FrameHeader header;
   std::memcpy(&header, frame.data(), sizeof header);
-  return check_of(frame.first(frame.size() - (counts_data ? 0 : data_bytes_of(header))));
+  return check_of(frame.first(frame.size() - data_bytes_of(header)));
 }
 
-void append_check(std::vector<std::byte>& out, size_t begin, bool counts_data) {
-  const FrameCheck check = check_of_whole(std::span(out).subspan(begin), counts_data);
+void append_check(std::vector<std::byte>& out, size_t begin) {
+  const FrameCheck check = check_of_whole(std::span(out).subspan(begin));
   const auto bytes = std::as_bytes(std::span(&check, 1));
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-Status verify_check(std::span<const std::byte> checked, bool counts_data) {
+Status verify_check(std::span<const std::byte> checked) {
   const auto frame = checked.first(checked.size() - sizeof(FrameCheck));
   FrameCheck check;
   std::memcpy(&check, frame.data() + frame.size(), sizeof check);
-  if (check == check_of_whole(frame, counts_data)) return Status::ok();
+  if (check == check_of_whole(frame)) return Status::ok();
   FrameHeader header;
   std::memcpy(&header, frame.data(), sizeof header);
   return Status(
@@ -152,7 +150,7 @@ void encode(const Frame& frame, std::vector<std::byte>& out) {
 std::vector<std::byte> encode_frame(const Frame& frame) {
   std::vector<std::byte> bytes;
   encode(frame, bytes);
-  append_check(bytes, 0, false);
+  append_check(bytes, 0);
   return bytes;
 }
 
@@ -171,7 +169,7 @@ Status FrameAssembler::filled(size_t count) {
     has_header_ = true;
     if (!ends_set_up()) bytes_.resize(sizeof(FrameHeader) + header().payload_bytes + sizeof(FrameCheck));
   }
-  return whole() ? verify_check(bytes_, false) : Status::ok();
+  return whole() ? verify_check(bytes_) : Status::ok();
 }
 
 FrameHeader FrameAssembler::header() const {

@@ -86,18 +86,20 @@ Status check_magic(std::span<const std::byte> begin);
 /// Checks magic, version, type, packing, way, and the longest payload of this type. Reserved fields are ignored.
 /// @return kProtocol naming what is wrong; kUnsupported naming both versions if the version is not kProtocolVersion
 Status check_header(const FrameHeader& header);
+/// Bytes at the end of the payload that are the user's data; bounded by the payload.
+uint32_t data_bytes_of(const FrameHeader& header);
 
 /// The check of a frame: a byte sum (base/byte_sum.h) of all before it, with a multiplier that everybody knows. The data of SendData,
-/// WriteData and ReadData counts only on a connection with checksums.
+/// WriteData and ReadData does not count.
 using FrameCheck = uint64_t;
-/// @param data what follows `frame` and counts, too
-FrameCheck check_of(std::span<const std::byte> frame, std::span<const std::byte> data = {});
-/// The same for a frame that is whole but for its check. @param counts_data on a connection with checksums
-FrameCheck check_of_whole(std::span<const std::byte> frame, bool counts_data);
+/// @param frame without its data
+FrameCheck check_of(std::span<const std::byte> frame);
+/// @param frame whole but for its check
+FrameCheck check_of_whole(std::span<const std::byte> frame);
 /// Appends the check of the frame that is in `out` from `begin` on.
-void append_check(std::vector<std::byte>& out, size_t begin, bool counts_data);
+void append_check(std::vector<std::byte>& out, size_t begin);
 /// @param checked a whole frame with its check. @return kCorrupt: the check is that of another one
-Status verify_check(std::span<const std::byte> checked, bool counts_data);
+Status verify_check(std::span<const std::byte> checked);
 
 /// A frame of the set-up with its payload.
 struct Frame {

@@ -18,6 +18,7 @@
 #include "measure/end.h"
 #include "measure/message_memory.h"
 #include "measure/resources.h"
+#include "net/plugin_loader.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx {
@@ -331,7 +332,7 @@ Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup) {
   TCPX_ASSIGN_OR_RETURN(MessageMemory memory, MessageMemory::create(setup));
   EndpointConfig config{.gpu_idx = setup.gpu,
                         .listen_address = on_this_machine(setup.peer) ? kLoopback : "",
-                        .plugin_path = *setup.plugin == '\0' ? kLinkedIn : setup.plugin,
+                        .plugin_path = *setup.plugin == '\0' ? kEmbedded : setup.plugin,
                         .same_host = setup.same_host};
   // Many endpoints of one process share its cores, and must not all of them poll.
   if (!setup.leads && setup.peers > 1) config.num_cpus = std::max(1u, usable_cores() / setup.peers);

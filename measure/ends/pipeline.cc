@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "net/plugin_loader.h"
 #include "transfer/local_machine.h"
 
 namespace tcpx {
@@ -126,7 +127,7 @@ Status PipelineEnd::close() {
 Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup) {
   // Memory first: it makes the GPU current, which a plugin may look at when it is opened.
   TCPX_ASSIGN_OR_RETURN(MessageMemory memory, MessageMemory::create(setup));
-  TCPX_ASSIGN_OR_RETURN(const LocalMachine loaded, LocalMachine::create(*setup.plugin == '\0' ? kLinkedIn : setup.plugin));
+  TCPX_ASSIGN_OR_RETURN(const LocalMachine loaded, LocalMachine::create(*setup.plugin == '\0' ? kEmbedded : setup.plugin));
   PipelineEnd::Parts parts{.plugin = loaded.plugin, .devices = {}, .settings = {}, .unpacker = nullptr};
   TCPX_ASSIGN_OR_RETURN(const int count, loaded.plugin->device_count());
   if (count < 1) return Status(Code::kNotFound, "choose devices", "the plugin has none");

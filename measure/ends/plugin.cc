@@ -24,7 +24,7 @@ constexpr int kDev = 0;
 /// Opened by the loader, which knows what a plugin needs before its init, and that it takes one init in a process (30).
 Result<const abi::NetTable_v7*> open_table(const EndSetup& setup) {
   const bool linked_in = *setup.plugin == '\0';
-  TCPX_ASSIGN_OR_RETURN(const auto loaded, PluginLoader::load({.path = linked_in ? kLinkedIn : setup.plugin}));
+  TCPX_ASSIGN_OR_RETURN(const auto loaded, PluginLoader::load({.path = linked_in ? kEmbedded : setup.plugin}));
   if (loaded.plugin->steers_flows() && setup.memory == MemoryType::kHost) {
     return Status(Code::kUnsupported, "open plugin", concat(loaded.plugin->name(), " receives into GPU memory only"));
   }

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "net/soft/socket_nic.h"
 #include "secure/settings.h"
 
@@ -216,9 +217,7 @@ Status Connector::connect(Socket& socket) {
 }
 
 std::string Connector::peer() const {
-  std::string all;
-  for (const ConnectRace::Target& target : targets_) all += concat(all.empty() ? "" : ", ", target.address.to_string());
-  return all;
+  return joined(targets_, ", ", [](const ConnectRace::Target& target) { return target.address.to_string(); });
 }
 
 Status Connector::advance(Socket& socket) {

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/near_word.h"
 #include "base/text.h"
+#include "base/words.h"
 
 namespace tcpx::soft {
 namespace {
@@ -30,11 +31,7 @@ class NamePattern {
     for (; !text.empty() && (text.front() == '^' || text.front() == '='); text.remove_prefix(1)) {
       (text.front() == '^' ? exclude_ : exact_) = true;
     }
-    while (!text.empty()) {
-      const size_t comma = std::min(text.find(','), text.size());
-      if (comma > 0) names_.emplace_back(text.substr(0, comma));
-      text.remove_prefix(std::min(comma + 1, text.size()));
-    }
+    names_ = split(text, ",");
   }
   /// Whether it says which interfaces to take; else, which not.
   bool names_some() const { return !names_.empty() && !exclude_; }

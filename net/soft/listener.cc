@@ -28,10 +28,6 @@ constexpr int kStrangersPerTurn = 64;
 constexpr int kBacklog = 4096;
 constexpr Duration kFirstPause = std::chrono::milliseconds(5), kLongestPause = std::chrono::milliseconds(100);
 
-void log_dropped(const std::string& peer, const std::string& why) {
-  log(LogLevel::kWarning, "tcpx-soft: connection from ", peer, " dropped during the handshake: ", why);
-}
-
 // All ports are taken, which is not what other shortages are: each listener has one only until its connection is made.
 bool is_for_ports(const Status& status) {
   return is_shortage(status) && (status.native() == EADDRINUSE || status.native() == EACCES);
@@ -193,6 +189,10 @@ void SoftListener::on_out_of_memory() noexcept {
   arm_timer(true);
 }
 
+void SoftListener::log_dropped(const std::string& peer, const std::string& why) {
+  crowd_log_.warn(Clock::steady().now(), "tcpx-soft: connection from ", peer, " dropped during the handshake: ", why);
+}
+
 SoftListener::Backlog SoftListener::take_strangers(const Port& port) {
   for (int taken = 0; taken < kStrangersPerTurn; ++taken) {
     UniqueFd fd = accept_tcp(port.fd.get());
@@ -262,7 +262,7 @@ Result<bool> SoftListener::fill(const Stranger& stranger, std::span<std::byte> i
 }
 
 bool SoftListener::advance(Stranger& stranger) {
-  const auto drop = [&](const std::string& why) {
+  const auto drop = [&](const std::string& why) TCPX_REQUIRES(mutex_) {
     log_dropped(stranger.peer, why);
     return true;
   };
@@ -312,7 +312,7 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   std::array<std::byte, kHelloAnswerBytes> record;
   bool is_unproven = std::find(unproven_.begin(), unproven_.end(), hello.connection) != unproven_.end();
   if (const std::string wrong = what_is_unproven(hello, stranger.page, stranger.page_in_pool); !wrong.empty() && !is_unproven) {
-    log(LogLevel::kWarning, "tcpx-soft: ", stranger.peer, " is asked to send to host memory: ", wrong);
+    crowd_log_.warn(Clock::steady().now(), "tcpx-soft: ", stranger.peer, " is asked to send to host memory: ", wrong);
     std::erase_if(groups_, [&](const Group& known) { return known.connection == hello.connection; });
     unproven_.push_back(hello.connection);
     if (unproven_.size() > limits_.groups) unproven_.pop_front();

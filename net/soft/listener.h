@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/crowd_log.h"
 #include "net/soft/comm.h"
 #include "net/soft/hello_proofs.h"
 #include "net/soft/wire.h"
@@ -88,6 +89,7 @@ class SoftListener final : public Object, private IoHandler {
   Next on_ready() override;
   void on_out_of_memory() noexcept override;
   enum class Backlog { kEmpty, kMore, kStuck };
+  void log_dropped(const std::string& peer, const std::string& why) TCPX_REQUIRES(mutex_);
   /// Takes some of the connections pending at `fd`. kStuck: they cannot be taken now.
   Backlog take_strangers(const Port& port) TCPX_REQUIRES(mutex_);
   /// As recv(2) without waiting. @param in_pool grows by the bytes that came in the pool
@@ -111,6 +113,7 @@ class SoftListener final : public Object, private IoHandler {
   std::list<Port> ports_;  // at least one; any socket of a connection may come to any
   UniqueFd timer_;
   Mutex mutex_;
+  CrowdLog crowd_log_ TCPX_GUARDED_BY(mutex_);
   std::list<Stranger> strangers_ TCPX_GUARDED_BY(mutex_);
   std::list<Group> groups_ TCPX_GUARDED_BY(mutex_);
   std::unordered_set<uint64_t> remembered_ TCPX_GUARDED_BY(mutex_);  // connections, with a secret

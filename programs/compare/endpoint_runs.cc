@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <optional>
 
 #include "base/environment.h"
@@ -76,6 +77,7 @@ class EndpointRuns {
   const uint64_t range_bytes_;
   EnvironmentOverrides overrides_;
   std::optional<std::vector<MeasuredRun>> nccl_;  // with each of its settings
+  std::unique_ptr<MemoryOps> memory_;             // of this process, for copies between GPUs; made for the first of them
 };
 
 EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& settings, Comparison& comparison)
@@ -260,8 +262,8 @@ Result<MeasuredRun> EndpointRuns::by_another(const std::string& name, const Part
     if (!section.ping_pong.empty()) other.ping_pong = best_of(*nccl_, &MeasuredRun::ping_pong, false);
   } else {
     const uint64_t range_bytes = name == "one kernel" ? range_bytes_ : 0;
-    const auto memory = make_machine_memory_ops();
-    auto copies = copies_between_gpus(*memory, comparison_.gpus(), section.one_way, range_bytes, comparison_.row());
+    if (!memory_) memory_ = make_machine_memory_ops();
+    auto copies = copies_between_gpus(*memory_, comparison_.gpus(), section.one_way, range_bytes, comparison_.row());
     if (copies.is_ok()) {
       other.one_way = *std::move(copies);
       for (const auto& [bytes, measured] : other.one_way) comparison_.compared(concat(name, ", ", bytes, " bytes"), measured);

@@ -13,6 +13,7 @@
 #include "device/unpacker_factory.h"
 #include "measure/parameter_reader.h"
 #include "measure/resources.h"
+#include "net/plugin_loader.h"
 #include "programs/perf/perf_request.h"
 #include "transfer/pipeline_setup.h"
 #include "transfer/run.h"
@@ -86,7 +87,7 @@ EndSetup PerfEnd::end_setup() const {
   setup.streams = is_pipeline() ? 1 : channels();
   setup.request_bytes = options_.pipeline.chunk_bytes;
   const std::string& path = place_.machine.plugin_path;
-  if (path != kLinkedIn) path.copy(setup.plugin, sizeof setup.plugin - 1);
+  if (path != kEmbedded) path.copy(setup.plugin, sizeof setup.plugin - 1);
   return setup;
 }
 

@@ -37,12 +37,12 @@ std::string hex(const Bytes& bytes) {
 
 /// With the check behind it, which test_bootstrap_frame.cc holds against another program's.
 Bytes checked(Bytes frame) {
-  append_check(frame, 0, false);
+  append_check(frame, 0);
   return frame;
 }
 
 std::string without_check(const Bytes& frame) {
-  EXPECT_TRUE(verify_check(frame, false).is_ok());
+  EXPECT_TRUE(verify_check(frame).is_ok());
   return hex(frame).substr(0, 2 * (frame.size() - sizeof(FrameCheck)));
 }
 

@@ -345,7 +345,7 @@ void use_last_gpu() {
   ASSERT_EQ(got, bytes);
 }
 
-// In a process of its own, which tests/support/gpu_warm_up.cc knows by the name of this case.
+// In a process of its own, which tests/support/gpu_warm_up.cc leaves as it is.
 TEST(EndpointOfTheLastGpu, LeavesTheFirstOneAlone) {
   if (!gpu_count().is_ok() || *gpu_count() < 2) GTEST_SKIP() << "there are no two GPUs";
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -83,6 +83,23 @@ TEST_F(LinkFrames, AReadAnsweredWithAnotherNumberOfBytes) {
   }
 }
 
+// Its bytes would have no checksum: with checksums a short message takes a lane, too.
+TEST_F(LinkFrames, InlineDataOnAConnectionWithChecksums) {
+  const auto data = std::span(peers_).first(kShort);
+  const std::pair<const char*, std::function<void()>> cases[] = {
+      {"a send", [&] { say_send(0, data); }},
+      {"a write", [&] { say_write(7, advertised(host_id_, 0, kShort), data); }},
+      {"the answer to a read", [&] { say_read_data(read(host(0, kShort)), kShort); }},
+  };
+  sum_key_ = std::make_shared<const ByteSumKey>(1);
+  for (const auto& [what, say_it] : cases) {
+    SCOPED_TRACE(what);
+    renew();
+    say_it();
+    expect_refused();
+  }
+}
+
 TEST_F(LinkFrames, AReadThatIsAnsweredAsAsked) {
   const OperationId first = read(host(0, kShort)), second = read(device(0, kShort)), nothing = read(host(0, 0));
   steps(2);

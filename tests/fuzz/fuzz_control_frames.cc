@@ -132,7 +132,7 @@ Bytes make_stream(fuzz::FuzzInput& in) {
     const auto front = std::as_bytes(std::span(&header, 1));
     stream.insert(stream.end(), front.begin(), front.end());
     stream.insert(stream.end(), payload.begin(), payload.end());
-    if ((what & 4) == 0) append_check(stream, begin, false);
+    if ((what & 4) == 0) append_check(stream, begin);
   }
   if (stream.size() > kMaxStream) stream.resize(kMaxStream);
   return stream;

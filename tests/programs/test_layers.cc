@@ -59,7 +59,8 @@ const std::vector<Layer>& layers() {
        {"lanes/net/", "lanes/pull/", "lanes/ring/"}},
       {"endpoint/default_parts.cc", kAnything, {}},  // wires the real parts
       {"measure/",
-       {"tcpx/", "base/", "device/", "net/net_plugin.h", "rx/", "transfer/", "wire/", "lanes/", "endpoint/", "measure/"},
+       {"tcpx/", "base/", "device/", "net/net_plugin.h", "net/plugin_loader.h", "rx/", "transfer/", "wire/", "lanes/",
+        "endpoint/", "measure/"},
        {}},
       {"measure/ends/plugin", {"tcpx/", "base/", "net/", "rx/", "measure/"}, {}},  // drives a plugin's table by itself
       // The loader's header, and the headers that it includes in turn.

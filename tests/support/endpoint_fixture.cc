@@ -37,7 +37,7 @@ std::shared_ptr<NetPlugin> make_plugin(PluginKind kind) {
     case PluginKind::kFaulty:
       break;
   }
-  auto loaded = PluginLoader::load({.path = kind == PluginKind::kLibrary ? TCPX_SOFT_PLUGIN : "embedded"});
+  auto loaded = PluginLoader::load({.path = kind == PluginKind::kLibrary ? TCPX_SOFT_PLUGIN : kEmbedded});
   if (!loaded.is_ok()) {
     ADD_FAILURE() << loaded.status().to_string();
     return nullptr;

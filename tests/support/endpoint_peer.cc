@@ -38,6 +38,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/log.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/hex_text.h"
 #include "tests/support/process_state.h"
@@ -175,6 +176,12 @@ class Peer {
 int main(int argc, char** argv) {
   if (argc != 2 && (argc != 3 || std::string(argv[2]) != "hidden")) return 2;
   ::alarm(120);  // never outlives a parent that died
+  // Of hundreds of peers that are killed each would say which plugin it has.
+  set_log_sink(
+      [](LogLevel level, std::string_view text, void*) {
+        if (level != LogLevel::kNotice) std::fprintf(stderr, "tcpx: %.*s\n", static_cast<int>(text.size()), text.data());
+      },
+      nullptr);
   EndpointConfig config = loopback_config();
   config.port = static_cast<uint16_t>(std::strtoul(argv[1], nullptr, 10));
   const auto endpoint = argc == 2 ? make_endpoint(config) : make_endpoint_that_reads_nobody(config);

@@ -1,7 +1,6 @@
 // For programs that use a GPU: uses each feature once before the first case, because the driver opens descriptors that it keeps, which the
 // test main would count as leaks of the first case. Programs that link tcpx_endpoint have it, others list it among their SOURCES. Does
-// nothing without a GPU, nor in the process of a death test that looks at a GPU which nobody has used: gtest gives it the name of its case
-// as the filter.
+// nothing without a GPU, nor in the process of a death test, which has no next case and may look at a GPU that nobody has used.
 #include <gtest/gtest.h>
 
 #include "base/memory_ops.h"
@@ -14,7 +13,7 @@ class GpuWarmUp final : public ::testing::Environment {
  public:
   void SetUp() override {
     const std::unique_ptr<MemoryOps> memory = make_machine_memory_ops();
-    if (!memory->has_gpu() || GTEST_FLAG_GET(filter) == "EndpointOfTheLastGpu.LeavesTheFirstOneAlone") return;
+    if (!memory->has_gpu() || !GTEST_FLAG_GET(internal_run_death_test).empty()) return;
     for (int device = 0; device < memory->device_count(); ++device) {
       const auto unpacker = make_unpacker(UnpackKind::kKernel, device, *memory);
       ASSERT_TRUE(unpacker.is_ok()) << unpacker.status().to_string();

@@ -77,7 +77,6 @@ class LinkTest : public ::testing::Test {
     parts.eager = eager_;
     parts.inline_bytes = kInline;
     parts.sum_key = sum_key_;
-    if (sum_key_ != nullptr) peer_->set_checks_data();
     if (peers_memory_ != nullptr) parts.place = peers_memory_->admit("10.0.0.1", true).value();
     parts.stream = std::make_unique<ControlStream>();
     if (shared_) {

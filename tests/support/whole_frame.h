@@ -14,7 +14,7 @@ template <class Frame>
 void append_whole(const Frame& frame, std::vector<std::byte>& out) {
   const size_t begin = out.size();
   encode(frame, out);
-  append_check(out, begin, false);
+  append_check(out, begin);
 }
 
 }  // namespace tcpx::testing

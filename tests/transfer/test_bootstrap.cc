@@ -140,6 +140,21 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"HalfAFrameThenSilence", vector_of("TCPX\x0a\x01"), false, nullptr}),
     [](const auto& test) { return std::string(test.param.name); });
 
+TEST(Bootstrap, ACrowdThatSaysSomethingWrongLeavesFewLines) {
+  allow_log("bootstrap: dropped");
+  const auto server = make_server();
+  const TimePoint began = Clock::steady().now();
+  int64_t lines = 0;
+  for (int64_t i = 0; i < 2 * CrowdLog::kBurst; ++i) {
+    const UniqueFd bad = raw_client(*server);
+    ASSERT_TRUE(send_all(bad.get(), vector_of("GET / HTTP/1.1\r\n\r\n"), soon()).is_ok());
+    (void)server->accept(Deadline::after(milliseconds(5)));
+    lines += logged(concat("bootstrap: dropped ", must(local_address(bad.get())).to_string(), ":"));
+  }
+  EXPECT_GT(lines, 0);
+  EXPECT_LE(lines, CrowdLog::kBurst + 1 + (Clock::steady().now() - began) / seconds(1));
+}
+
 TEST(Bootstrap, SilentConnectionsAreDroppedAtTheirDeadline) {
   const auto server = make_server({.hello_time = milliseconds(30)});
   const UniqueFd silent = raw_client(*server);
