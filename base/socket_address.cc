@@ -212,12 +212,6 @@ Result<std::vector<std::string>> split_hosts(const std::string& hosts) {
   return list;
 }
 
-std::string join_hosts(const std::vector<std::string>& hosts) {
-  std::string text;
-  for (const std::string& host : hosts) text += concat(text.empty() ? "" : ",", host);
-  return text;
-}
-
 Result<std::vector<SocketAddress>> resolve(const std::string& hosts, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop) {
   TCPX_ASSIGN_OR_RETURN(const auto list, split_hosts(hosts));

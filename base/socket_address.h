@@ -64,8 +64,6 @@ inline constexpr size_t kMaxHostBytes = 255;
 /// Splits a list such as "10.0.0.1,fd00::1" into its hosts, addresses or names, in their order.
 /// @return kInvalidArgument: too many hosts, or one that is empty or too long
 Result<std::vector<std::string>> split_hosts(const std::string& hosts);
-/// Joins hosts into a list separated by commas.
-std::string join_hosts(const std::vector<std::string>& hosts);
 
 /// Resolves hosts separated by commas to all their addresses, within a deadline. A resolver that does not answer is abandoned;
 /// its thread ends when it answers. With several hosts, a host without an address is left out, and each may take at most 3 s.

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "base/words.h"
 #include "endpoint/same_host.h"
 
 namespace tcpx {
@@ -61,7 +62,7 @@ Result<Whereabouts> whereabouts(const EndpointConfig& config, const SocketAddres
     if (listens.family() == AF_INET6 || address.family() == AF_INET) hosts.push_back(address.host());
   }
   if (hosts.empty()) hosts.push_back(SocketAddress::loopback(0).host());
-  Whereabouts told{join_hosts(hosts)};
+  Whereabouts told{joined(hosts, ",")};
   if (!std::all_of(hosts.begin(), hosts.end(), is_loopback)) return told;
   const bool other_family = !own.empty() && !own.front().is_loopback();
   const std::string left = other_family ? own.front().host() : unused;
@@ -79,7 +80,7 @@ std::string open_hosts(const EndpointConfig& config, const SocketAddress& listen
   if (!config.listen_address.empty()) return listens.is_loopback() ? "" : listens.host();
   std::vector<std::string> open;
   std::copy_if(nics.begin(), nics.end(), std::back_inserter(open), [](const auto& host) { return !is_loopback(host); });
-  return join_hosts(open);
+  return joined(open, ",");
 }
 
 PeerHosts hosts_to_try(const EndpointMetadata& peer, uint64_t here) {
@@ -88,7 +89,7 @@ PeerHosts hosts_to_try(const EndpointMetadata& peer, uint64_t here) {
   std::vector<std::string> reachable;
   std::copy_if(hosts->begin(), hosts->end(), std::back_inserter(reachable), [](const auto& host) { return !is_loopback(host); });
   if (reachable.empty()) return {peer.host, true};
-  return {join_hosts(reachable)};
+  return {joined(reachable, ",")};
 }
 
 Status explain_foreign_loopback(const Status& why, const std::string& hosts) {

@@ -200,7 +200,6 @@ TEST(ConnectFirst, NoAddressIsAnError) {
 
 TEST(Hosts, SeveralAreSeparatedByCommas) {
   EXPECT_EQ(must(split_hosts("10.0.0.1,fd00::1,host-7")), (std::vector<std::string>{"10.0.0.1", "fd00::1", "host-7"}));
-  EXPECT_EQ(join_hosts({"10.0.0.1", "fd00::1"}), "10.0.0.1,fd00::1");
   EXPECT_EQ(texts(must(resolve("10.0.0.1,no-such-host.invalid,fd00::1", 1, soon(), nullptr))), "10.0.0.1 fd00::1");
   EXPECT_EQ(resolve("no-such-host.invalid,other.invalid", 1, soon(), nullptr).status().code(), Code::kNotFound);
 }
