@@ -28,14 +28,19 @@ class Pagemap {
   static Result<std::shared_ptr<const Pagemap>> of(pid_t process, bool scans = true);
 
   /// True when all pages of the segments' sources (targets) are present, and the targets not write-protected by a userfaultfd.
-  /// Also false when checking would take too long, as for many segments that are far from each other.
+  /// Also false when checking would take too long, as for many short segments that are far from each other.
   bool has_sources(std::span<const CopySegment> segments) const;
   bool has_targets(std::span<const CopySegment> segments) const;
 
  private:
   Pagemap(UniqueFd file, bool scans) : file_(std::move(file)), scans_(scans) {}
-  bool has(uintptr_t begin, uintptr_t end, bool for_writing) const;
-  std::optional<bool> scan(uint64_t first, uint64_t count, bool for_writing) const;
+  /// Pages by number.
+  struct PageRow {
+    uint64_t first, last;
+  };
+  bool has(std::span<const PageRow> rows, uint64_t last, bool for_writing) const;
+  bool has_rows(std::span<PageRow> rows, size_t most_looks, bool for_writing) const;
+  std::optional<bool> scan(std::span<const PageRow> rows, uint64_t last, bool for_writing) const;
   template <class Begin>
   bool has_all(std::span<const CopySegment> segments, Begin begin_of, bool for_writing) const;
 

@@ -71,7 +71,30 @@ TEST_P(PagemapTest, SegmentsFarFromEachOtherAreLookedAtIfTheyAreFew) {
   const CopySegment first = segment(0, 100), last = segment((kMappedPages - 1) * page_, 100), none = segment(page_, 1);
   EXPECT_TRUE(has({first, last}));
   EXPECT_FALSE(has({first, last, none}));
-  EXPECT_FALSE(has({first, last, first, last, first})) << "it would take too long";
+  EXPECT_TRUE(has({first, last, first, last, first}));
+  for (size_t i = 1; i < 5; ++i) touch(i * 200, 1);
+  EXPECT_FALSE(has({first, segment(200 * page_, 1), segment(400 * page_, 1), segment(600 * page_, 1), segment(800 * page_, 1)}))
+      << "it would take too long";
+}
+
+// The blocks of a cache: what lies between two of them may be there or not, and their order is any.
+TEST_P(PagemapTest, BlocksNearEachOtherAreLookedAtTogether) {
+  constexpr size_t kPagesOfABlock = 8, kBlocks = 70;
+  std::vector<CopySegment> blocks;
+  for (size_t i = 0; i < kBlocks; ++i) {
+    const size_t at = (i * 27 % kBlocks) * 2 * kPagesOfABlock;
+    touch(at, kPagesOfABlock);
+    blocks.push_back(segment(at * page_ + 100, kPagesOfABlock * page_ - 200));
+  }
+  EXPECT_TRUE(has(blocks)) << "nothing is between them";
+  touch(0, kMappedPages);
+  EXPECT_TRUE(has(blocks));
+  for (size_t i = 0; i < kBlocks; ++i) {
+    std::byte* const last_page = data_ + (i * 2 + 1) * kPagesOfABlock * page_ - page_;
+    ASSERT_EQ(::madvise(last_page, page_, MADV_DONTNEED), 0);
+    EXPECT_FALSE(has(blocks)) << i;
+    *last_page = std::byte{1};
+  }
 }
 
 TEST_P(PagemapTest, MemoryThatIsNoneIsNotThere) {
