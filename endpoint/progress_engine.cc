@@ -155,12 +155,7 @@ void ProgressEngine::run() {
 // Sleeps for a moment, whatever I/O threads tell meanwhile. Callers may make turns.
 void ProgressEngine::doze() {
   dozes_ = true;
-  rests_ = true;
-  leave();
-  (void)events_.sleep(WakeableEpoll::Until::kReadable, kDoze,
-                      [&] { return submitted_.has_new() || notifications_.has_new() || stop_; });
-  attend();
-  rests_ = false;
+  (void)rest(WakeableEpoll::Until::kReadable, kDoze, std::nullopt);
   dozes_ = false;
 }
 
@@ -225,12 +220,14 @@ void ProgressEngine::nap(uint64_t changes) {
   naps_ = false;
 }
 
+// @param changes as `sleep`; nullopt: they can wait
 // @return false: it has not, as there is something to do
-bool ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes) {
+bool ProgressEngine::rest(WakeableEpoll::Until until, std::optional<Duration> longest, std::optional<uint64_t> changes) {
   rests_ = longest && *longest <= ServedLinks::kLookEvery;
   leave();
-  const bool rested = events_.sleep(
-      until, longest, [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || changes_.load() != changes; });
+  const bool rested = events_.sleep(until, longest, [&] {
+    return submitted_.has_new() || notifications_.has_new() || stop_ || (changes && changes_.load() != *changes);
+  });
   attend();
   rests_ = false;
   return rested;

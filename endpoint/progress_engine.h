@@ -152,7 +152,7 @@ class ProgressEngine {
   TimePoint watch(TimePoint now, SpinTime& spin);
   void nap(uint64_t changes);
   void doze();
-  bool rest(WakeableEpoll::Until until, std::optional<Duration> longest, uint64_t changes);
+  bool rest(WakeableEpoll::Until until, std::optional<Duration> longest, std::optional<uint64_t> changes);
 
   MemoryOps& memory_;
   const EndpointConfig& config_;

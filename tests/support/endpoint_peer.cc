@@ -176,7 +176,7 @@ class Peer {
 int main(int argc, char** argv) {
   if (argc != 2 && (argc != 3 || std::string(argv[2]) != "hidden")) return 2;
   ::alarm(120);  // never outlives a parent that died
-  // Of hundreds of peers that are killed each would say which plugin it has.
+  // Tests kill hundreds of peers, each of which would say which plugin it has.
   set_log_sink(
       [](LogLevel level, std::string_view text, void*) {
         if (level != LogLevel::kNotice) std::fprintf(stderr, "tcpx: %.*s\n", static_cast<int>(text.size()), text.data());
