@@ -169,8 +169,6 @@ class Lane {
   virtual uint32_t take_told() { return 0; }
   /// Requests that the plugin holds.
   virtual uint64_t chunks_in_flight() const { return 0; }
-  /// Bytes of all jobs that go over the network and are queued or under way.
-  virtual uint64_t network_bytes() const { return 0; }
   virtual void add_to(ConnectionStats& /*stats*/) const {}
   virtual std::string flight_record() const = 0;
   /// Call when the connection has ended and the lane is closed: it lets go of what both ends share.

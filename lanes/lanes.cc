@@ -237,12 +237,6 @@ uint32_t Lanes::wants(TimePoint now) const {
   return wants;
 }
 
-uint64_t Lanes::network_bytes() const {
-  uint64_t sum = 0;
-  for (const Lane* const lane : all_) sum += lane->network_bytes();
-  return sum;
-}
-
 uint64_t Lanes::chunks_in_flight() const {
   uint64_t sum = 0;
   for (const Lane* const lane : all_) sum += lane->chunks_in_flight();

@@ -71,7 +71,7 @@ class Lanes {
   /// As Lane::lease.
   void lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot);
   /// Bytes of all jobs that the network has not sent yet.
-  uint64_t bytes_to_send() const { return net_send_.network_bytes(); }
+  uint64_t bytes_to_send() const { return net_send_.bytes(); }
 
   // Receiver.
   /// False while a thread prepares this end for these ranges over the network. @param wanted as for `take`
@@ -116,7 +116,8 @@ class Lanes {
   bool can_move() const;
   uint32_t wants(TimePoint now) const;
   uint64_t chunks_in_flight() const;
-  uint64_t network_bytes() const;
+  /// Bytes of all jobs that are queued or under way over the network, in both directions.
+  uint64_t network_bytes() const { return net_send_.bytes() + net_recv_.bytes(); }
   void add_to(ConnectionStats& stats) const;
   /// One line for each lane that is not idle, with a line break before it.
   std::string flight_record() const;

@@ -53,7 +53,8 @@ class NetLane final : public Lane {
   bool begin(uint64_t number, bool of_read);
   /// Takes back a write that the peer will not begin. @return null: no such write is awaited
   std::unique_ptr<Job> take_awaited_write(uint64_t number);
-  uint64_t network_bytes() const override { return bytes_; }
+  /// Bytes of all jobs that are queued or under way.
+  uint64_t bytes() const { return bytes_; }
   Status on(const LaneFrame& frame) override {
     connection_->on_peer_message(static_cast<PeerMessage>(frame.what), frame.words);
     return Status::ok();
