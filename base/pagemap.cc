@@ -31,7 +31,7 @@ constexpr uint64_t kMostPages = 512;
 // Segments that are looked at together at most, and pages between two of them that cost no more than another call.
 constexpr size_t kBatch = 64;
 constexpr uint64_t kMostBetween = 64;
-// Bytes that are copied once more in the time of one look, which is what happens to those that are not there, and looks that may always be.
+// A look is worth while for so many bytes, because those of which nobody knows are copied once more, or by the peer; and some always are.
 constexpr size_t kBytesOfALook = 16 * 1024, kFewLooks = 4;
 
 uintptr_t page_bytes() {
@@ -47,10 +47,10 @@ Result<std::shared_ptr<const Pagemap>> Pagemap::of(pid_t process, bool scans) {
   return std::shared_ptr<const Pagemap>(new Pagemap(std::move(file), scans));
 }
 
-// @return nullopt: this kernel cannot tell
+// @param rows, last as in `has` @return nullopt: this kernel cannot tell
 std::optional<bool> Pagemap::scan(std::span<const PageRow> rows, uint64_t last, bool for_writing) const {
   if (!scans_.load(std::memory_order_relaxed)) return std::nullopt;
-  std::array<ScanRegion, kBatch> found{};
+  std::array<ScanRegion, kBatch> found;
   ScanArgument wanted{.size = sizeof wanted,
                       .start = rows.front().first * page_bytes(),
                       .end = (last + 1) * page_bytes(),
@@ -72,7 +72,8 @@ std::optional<bool> Pagemap::scan(std::span<const PageRow> rows, uint64_t last, 
   });
 }
 
-// @param rows by their first pages, with @param last at most kMostPages from the first one to it, which is the last of all
+// @param rows by their first pages @param last page of them all
+// @return false also when more than kMostPages lie from the first one to that
 bool Pagemap::has(std::span<const PageRow> rows, uint64_t last, bool for_writing) const {
   const uint64_t first = rows.front().first, count = last - first + 1;
   std::array<uint64_t, kMostPages> pages;
