@@ -44,6 +44,16 @@ std::string name_seen(const TlsContext& of_client, const TlsContext& of_server) 
   return std::string(ends.client.session->peer_name());
 }
 
+/// A client of OpenSSL's own, which has no certificate and trusts any.
+struct AnyClient {
+  explicit AnyClient(const End& server) {
+    ::SSL_set_fd(ssl.get(), server.wire());
+    ::SSL_set_connect_state(ssl.get());
+  }
+  const std::unique_ptr<SSL_CTX, decltype(&::SSL_CTX_free)> context{::SSL_CTX_new(::TLS_method()), &::SSL_CTX_free};
+  const std::unique_ptr<SSL, decltype(&::SSL_free)> ssl{::SSL_new(context.get()), &::SSL_free};
+};
+
 class Certificates : public ::testing::Test {
  protected:
   /// Client and server in both roles: the one with `bad` is refused by the other.
@@ -125,33 +135,23 @@ TEST_F(Certificates, UsageForOneRoleAloneIsRefusedInTheOther) {
 
 TEST_F(Certificates, AClientWithoutOneIsRefused) {
   End server(*good_, TlsRole::kServer);
-  SSL_CTX* const context = ::SSL_CTX_new(::TLS_method());
-  SSL* const stranger = ::SSL_new(context);
-  ::SSL_set_fd(stranger, server.wire());
-  ::SSL_set_connect_state(stranger);
+  const AnyClient stranger(server);
   for (int i = 0; i < 4; ++i) {
-    (void)::SSL_do_handshake(stranger);
+    (void)::SSL_do_handshake(stranger.ssl.get());
     if (server.status.is_ok()) server.status = server.session->handshake().status();
   }
   expect_mismatch(server.status, "the client has no certificate");
-  ::SSL_free(stranger);
-  ::SSL_CTX_free(context);
 }
 
 // Each certificate costs the peer 0.4 ms of a handshake, and it has the CA.
 TEST_F(Certificates, TheCaIsNotSent) {
   End server(*good_, TlsRole::kServer);
-  SSL_CTX* const context = ::SSL_CTX_new(::TLS_method());
-  SSL* const client = ::SSL_new(context);
-  ::SSL_set_fd(client, server.wire());
-  ::SSL_set_connect_state(client);
+  const AnyClient client(server);
   for (int i = 0; i < 2; ++i) {
-    (void)::SSL_do_handshake(client);
+    (void)::SSL_do_handshake(client.ssl.get());
     (void)server.session->handshake();  // which finds in the end that the client has none
   }
-  EXPECT_EQ(::sk_X509_num(::SSL_get_peer_cert_chain(client)), 1);
-  ::SSL_free(client);
-  ::SSL_CTX_free(context);
+  EXPECT_EQ(::sk_X509_num(::SSL_get_peer_cert_chain(client.ssl.get())), 1);
 }
 
 // OpenSSL itself at the other end: its records are read and ours are taken, from the first to the goodbye of each.
