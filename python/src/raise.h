@@ -25,7 +25,7 @@ T check(Result<T> result) {
   return std::move(result).value();
 }
 
-/// What a call of Python's C interface has made, for its caller to own; throws Python's error where it has made nothing.
+/// An object that a call of Python's C interface has made, for its caller to own; throws Python's error where there is none.
 inline nanobind::object checked(PyObject* made) {
   if (made == nullptr) throw nanobind::python_error();
   return nanobind::steal(made);
