@@ -5,7 +5,9 @@
 // plus the chunk, divided by the rate at which the channel has been delivering. A channel without room is passed over for the
 // next best, because a channel that idles while work is left is worse than a chunk out of order. But no channel takes a chunk if
 // the others would deliver all the rest of the transfer sooner: near the end, waiting for a fast channel beats filling a slow
-// one.
+// one. And a channel that has kBusyChunks takes no more while its queue lasts longer than those of the channels without room: it is
+// asked again before it is idle, nobody else can deliver what it holds, and with a long queue a small error of its rate is a long
+// wait at the end.
 //
 // Rates. A channel's rate is the bytes that it has delivered divided by the time during which it had chunks outstanding, in the
 // recent past. Both sums are halved whenever the time exceeds kMemory and the sums cover kLeastDeliveries or more; the second
@@ -36,6 +38,7 @@ class ChunkRouter {
   static constexpr Duration kPause = std::chrono::milliseconds(5);
   static constexpr uint32_t kFirstChunks = 4;
   static constexpr uint32_t kColdChunks = 1;
+  static constexpr uint32_t kBusyChunks = 2;
   static constexpr Duration kForget = std::chrono::milliseconds(50);
   static constexpr double kForgetChunks = 8;
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace tcpx {
@@ -34,6 +36,7 @@ class Network {
         Queue& queue = queues_[*path];
         if (queue.waiting++ == 0) queue.next = now_ + time_of(*path);
         ++queue.posted;
+        queue.most = std::max(queue.most, queue.waiting);
         router.posted(*path, kChunkBytes, now_);
         ++posted;
       }
@@ -53,6 +56,8 @@ class Network {
   }
   void pass(Duration time) { now_ += time; }
   uint64_t posted(size_t channel) const { return queues_[channel].posted; }
+  /// Most chunks that the channel has held since the last call.
+  uint32_t most_held(size_t channel) { return std::exchange(queues_[channel].most, 0); }
   void set_rate(size_t channel, double chunks_per_ms) { rates_[channel] = chunks_per_ms; }
 
   ChunkRouter router;
@@ -60,6 +65,7 @@ class Network {
  private:
   struct Queue {
     uint32_t waiting = 0;
+    uint32_t most = 0;
     uint64_t posted = 0;
     TimePoint next{};
   };
@@ -93,6 +99,17 @@ TEST(ChunkRouter, ASlowChannelCostsNoMoreThanItsShare) {
     EXPECT_LT(uneven_ms, ideal * 1.08) << slow;
     EXPECT_GT(uneven_ms, ideal * 0.97) << slow << ": faster than the network";
   }
+}
+
+TEST(ChunkRouter, ASlowChannelTakesNoMoreThanKeepsItBusy) {
+  // Full windows of the fast ones are 1.6 ms, and two chunks of the slow one are 2.
+  Network network({10, 10, 10, 1});
+  network.move(1000);
+  network.most_held(3);
+  const uint64_t before = network.posted(3);
+  network.move(10000);
+  EXPECT_LE(network.most_held(3), 3u);
+  EXPECT_NEAR(static_cast<double>(network.posted(3) - before), 10000.0 / 31, 10) << "it was never idle";
 }
 
 TEST(ChunkRouter, AChannelSlowerThanTheMemoryIsNoFasterThanItIs) {
