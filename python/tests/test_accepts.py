@@ -7,7 +7,6 @@ import gc
 import os
 import sys
 import threading
-import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -114,9 +113,8 @@ def test_a_slow_answer_holds_up_nobody_else(client: tcpx.Endpoint) -> None:
         slow = threading.Thread(target=client.connect, args=[listening.metadata])
         slow.start()
         assert first.wait(20)
-        started = time.monotonic()
         other.connect(listening.metadata)
-        assert time.monotonic() - started < 5 and slow.is_alive()
+        assert slow.is_alive()
         answers.set()
         slow.join(20)
         assert not slow.is_alive()
@@ -124,11 +122,10 @@ def test_a_slow_answer_holds_up_nobody_else(client: tcpx.Endpoint) -> None:
 
 def test_the_function_may_close_its_endpoint(client: tcpx.Endpoint) -> None:
     listening = server(lambda peer: listening.close())
-    started = time.monotonic()
-    with pytest.raises(tcpx.Error):
+    with pytest.raises(tcpx.Error) as refused:
         client.connect(listening.metadata, timeout=20)
+    assert not isinstance(refused.value, tcpx.Timeout)
     listening.close()
-    assert time.monotonic() - started < 5
 
 
 def test_an_answer_is_not_waited_for_by_close(client: tcpx.Endpoint) -> None:
@@ -148,9 +145,8 @@ def test_an_answer_is_not_waited_for_by_close(client: tcpx.Endpoint) -> None:
     connecting = threading.Thread(target=connect)
     connecting.start()
     assert asked.wait(20)
-    started = time.monotonic()
     listening.close()
-    assert time.monotonic() - started < 5 and not ended.is_set()
+    assert not ended.is_set()
     answers.set()
     assert ended.wait(20)
     connecting.join(20)
@@ -199,10 +195,8 @@ def test_garbage_is_collected_where_a_client_is_asked_about(client: tcpx.Endpoin
     connecting.start()
     assert asked.wait(20)
     del holder
-    started = time.monotonic()
     dropped.set()
     assert ended.wait(20) and session() is None
-    assert time.monotonic() - started < 5
     connecting.join(20)
 
 
