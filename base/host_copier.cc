@@ -110,10 +110,10 @@ size_t HostCopier::slice_bytes_of(size_t bytes) const {
   return std::clamp((each + kPageBytes - 1) / kPageBytes * kPageBytes, HostCopy::kLeastSliceBytes, HostCopy::kSliceBytes);
 }
 
-std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments,
-                                            std::shared_ptr<const Pagemap> pages, MayHang may_hang, bool alone) {
-  if (process == HostCopy::kThisProcess || process == ::getpid()) pages = own_pages();
-  return begin({.kind = Kind::kRead, .process = process, .pages = std::move(pages), .may_hang = may_hang}, segments, alone);
+std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments, HostCopyOptions options) {
+  if (process == HostCopy::kThisProcess || process == ::getpid()) options.pages = own_pages();
+  return begin({.kind = Kind::kRead, .process = process, .pages = std::move(options.pages), .may_hang = options.may_hang},
+               segments, options.alone);
 }
 
 size_t HostCopier::most_at_once(bool alone) const {

@@ -9,6 +9,14 @@
 
 namespace tcpx {
 
+/// What is known of a copy, and wanted beside it.
+struct HostCopyOptions {
+  /// The other process's page map; null: it is not known which of its pages are present.
+  std::shared_ptr<const Pagemap> pages = nullptr;
+  MayHang may_hang = MayHang::kBoth;
+  bool alone = false;  ///< nothing else is waiting to be copied
+};
+
 /// Any thread.
 class HostCopier {
  public:
@@ -32,11 +40,7 @@ class HostCopier {
   /// segments may overlap.
   /// @param process the process whose memory contains the sources, by its number in this pid namespace; may be this process. Or
   ///        HostCopy::kThisProcess. The targets are in this process.
-  /// @param pages the other process's page map; null: it is not known which of its pages are present
-  /// @param alone nothing else is waiting to be copied
-  std::shared_ptr<HostCopy> start(pid_t process, std::span<const CopySegment> segments,
-                                  std::shared_ptr<const Pagemap> pages = nullptr, MayHang may_hang = MayHang::kBoth,
-                                  bool alone = false);
+  std::shared_ptr<HostCopy> start(pid_t process, std::span<const CopySegment> segments, HostCopyOptions options = {});
   /// True if the first and the last byte of memory of this process can be read without waiting for anybody.
   bool has_ends(const std::byte* data, size_t bytes);
   /// Has a thread read those two bytes, so that they are there afterwards. That may hang. Others may write them meanwhile.

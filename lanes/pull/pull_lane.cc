@@ -283,7 +283,7 @@ Result<bool> PullLane::step_on_host(Pull& pull) {
   if (pull.copy == nullptr) {
     look_for_pages();
     find_segments(pull, SIZE_MAX);
-    pull.copy = parts_.host_copier.start(peer_.pid, pull.segments, pages_, MayHang::kBoth, pulls_.size() == 1);
+    pull.copy = parts_.host_copier.start(peer_.pid, pull.segments, {.pages = pages_, .alone = pulls_.size() == 1});
   }
   if (!pull.copy->done()) {
     parts_.host_copier.relieve();

@@ -154,7 +154,7 @@ bool RingLane::begin_piece() {
 bool RingLane::start(Piece& piece, bool for_gpu) {
   if (!for_gpu) {
     piece.copy =
-        parts_.host_copier.start(HostCopy::kThisProcess, segments_, nullptr, sends_ ? MayHang::kSources : MayHang::kTargets);
+        parts_.host_copier.start(HostCopy::kThisProcess, segments_, {.may_hang = sends_ ? MayHang::kSources : MayHang::kTargets});
     return true;
   }
   const auto ticket = parts_.gpu_copier.submit(segments_);

@@ -138,7 +138,7 @@ TEST_P(HostCopierTest, LongAndShortSegments) {
       segments.push_back({to.data() + at, from.data() + at, length});
       at += length;
     }
-    ASSERT_TRUE(end_of(copier.start(process(), segments, pages)).is_ok());
+    ASSERT_TRUE(end_of(copier.start(process(), segments, {.pages = pages})).is_ok());
     EXPECT_TRUE(same(to, wanted_));
   }
 }
@@ -157,7 +157,7 @@ TEST_P(HostCopierTest, WritesOfEverySize) {
       ASSERT_EQ(written == nullptr, !alone && size > HostCopier::kAtOnceBytes && size < HostCopy::kSliceBytes);
       ASSERT_TRUE(written == nullptr || end_of(written).is_ok());
     }
-    ASSERT_TRUE(end_of(copier.start(process(), std::span(&in, 1), pages)).is_ok());
+    ASSERT_TRUE(end_of(copier.start(process(), std::span(&in, 1), {.pages = pages})).is_ok());
     EXPECT_TRUE(std::equal(back.begin(), back.end(), here.begin() + 1)) << size;
   }
 }
@@ -213,7 +213,7 @@ TEST(HostCopies, WhoStartsOneThatIsAloneCopiesItIfItIsNotLong) {
   const size_t before = testing::thread_count();
   const auto start = [&](size_t bytes, bool alone) {
     const CopySegment all{to.data(), from.data(), bytes};
-    EXPECT_TRUE(end_of(copier.start(getpid(), std::span(&all, 1), nullptr, MayHang::kBoth, alone)).is_ok());
+    EXPECT_TRUE(end_of(copier.start(getpid(), std::span(&all, 1), {.alone = alone})).is_ok());
     return testing::thread_count() - before;
   };
   EXPECT_EQ(start(HostCopier::kAtOnceBytes, false), 0u);
@@ -310,7 +310,7 @@ TEST(HostCopies, AProcessThatHasBecomeAnotherUsersIsDenied) {
   for (const auto& pages : {known.is_ok() ? *known : nullptr, std::shared_ptr<const Pagemap>()}) {
     // By this thread, and by one of the copier.
     const CopySegment segment{here.data(), there.data(), here.size()};
-    const auto copy = copier.start(process.pid(), std::span(&segment, 1), pages, MayHang::kBoth, true);
+    const auto copy = copier.start(process.pid(), std::span(&segment, 1), {.pages = pages, .alone = true});
     EXPECT_EQ(end_of(copy).native(), EPERM) << (pages != nullptr);
     EXPECT_TRUE(copy->denied());
   }
@@ -390,7 +390,7 @@ TEST(HangingCopies, OfAnotherProcessHoldUpNoOtherCopyAndWriteNothingOnceStopped)
   for (size_t at = 0; at < kHangingBytes; at += kHangingBytes / 2) {  // short and long, the page map known or not
     for (const size_t bytes : {HostCopier::kAtOnceBytes, kHangingBytes / 2}) {
       const CopySegment segment{to.data() + at, other.data() + at, bytes};
-      hanging.push_back(copier.start(other.pid(), std::span(&segment, 1), at == 0 ? *pages : nullptr));
+      hanging.push_back(copier.start(other.pid(), std::span(&segment, 1), {.pages = at == 0 ? *pages : nullptr}));
     }
   }
   for (const size_t bytes : {size_t{1000}, kHangingBytes}) {
