@@ -112,7 +112,13 @@ size_t HostCopier::slice_bytes_of(size_t bytes) const {
 
 std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments, HostCopyOptions options) {
   if (process == HostCopy::kThisProcess || process == ::getpid()) options.pages = own_pages();
-  return begin({.kind = Kind::kRead, .process = process, .pages = std::move(options.pages), .may_hang = options.may_hang},
+  const size_t bytes = bytes_of_all(segments);
+  if (bytes > most_at_once(false) && bytes <= most_at_once(options.alone)) options.sum_key = nullptr;
+  return begin({.kind = Kind::kRead,
+                .process = process,
+                .pages = std::move(options.pages),
+                .may_hang = options.may_hang,
+                .key = std::move(options.sum_key)},
                segments, options.alone);
 }
 
