@@ -75,6 +75,8 @@ class ProgressEngine {
   bool naps() const { return naps_.load(std::memory_order_relaxed); }
   /// True while callers may make turns in place of the progress thread, which sleeps or watches them.
   bool rests() const { return rests_.load(std::memory_order_relaxed); }
+  /// True for a while after a look on few cores has yielded to a thread that had much to do.
+  bool is_crowded() const { return Clock::steady().now().time_since_epoch() < crowded_until_.load(std::memory_order_relaxed); }
   /// A wait of an application's thread, from before it sleeps to its end. The thread first looks, for a short while: to be woken takes
   /// longer, and so does each step that two threads of one end take in turn. Then the progress thread takes over again. Of several who wait
   /// one looks, for all. Where other threads want all of few cores a sleeper gets one sooner than who yields.
@@ -144,7 +146,6 @@ class ProgressEngine {
   Duration look_pause() const;
   void wait_for_turn();
   bool is_looked_for(TimePoint now) const;
-  bool is_crowded() const { return Clock::steady().now().time_since_epoch() < crowded_until_.load(std::memory_order_relaxed); }
   void look_no_more() {
     if (looks_in_a_row_.load(std::memory_order_relaxed) != 0) looks_in_a_row_.store(0, std::memory_order_relaxed);
     if (naps()) events_.wake();
