@@ -112,13 +112,7 @@ size_t HostCopier::slice_bytes_of(size_t bytes) const {
 
 std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments, HostCopyOptions options) {
   if (process == HostCopy::kThisProcess || process == ::getpid()) options.pages = own_pages();
-  const size_t bytes = bytes_of_all(segments);
-  if (bytes > most_at_once(false) && bytes <= most_at_once(options.alone)) options.sum_key = nullptr;
-  return begin({.kind = Kind::kRead,
-                .process = process,
-                .pages = std::move(options.pages),
-                .may_hang = options.may_hang,
-                .key = std::move(options.sum_key)},
+  return begin({.kind = Kind::kRead, .process = process, .pages = std::move(options.pages), .may_hang = options.may_hang},
                segments, options.alone);
 }
 

@@ -15,9 +15,6 @@ struct HostCopyOptions {
   std::shared_ptr<const Pagemap> pages = nullptr;
   MayHang may_hang = MayHang::kBoth;
   bool alone = false;  ///< nothing else is waiting to be copied
-  /// Adds up the targets of the segments, too, one behind the other (HostCopy::has_sum). Unless one thread copies, and several would add up
-  /// sooner. Null: does not.
-  std::shared_ptr<const ByteSumKey> sum_key = nullptr;
 };
 
 /// Any thread.

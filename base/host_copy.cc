@@ -52,7 +52,7 @@ HostCopy::HostCopy(Work work, std::span<const CopySegment> segments, size_t slic
       const std::byte* const there = byte_at<const std::byte>(work_.kind == Kind::kWrite ? segment.to : segment.from, at);
       if (left == 0 || pieces_.size() - slices_.back() >= kSegmentsOfCall) {
         slices_.push_back(pieces_.size());
-        if (has_sum()) places_.push_back(bytes_);
+        if (work_.kind == Kind::kSum) places_.push_back(bytes_);
         left = by_tables ? kTableBytes - reinterpret_cast<uintptr_t>(there) % kTableBytes : slice_bytes;
       }
       const size_t part = std::min({segment.bytes - at, left, kSliceBytes});
@@ -104,7 +104,7 @@ int HostCopy::do_slice(size_t slice, std::vector<std::byte>* apart) {
   const auto segments = std::span<const CopySegment>(pieces_).subspan(slices_[slice], slices_[slice + 1] - slices_[slice]);
   switch (work_.kind) {
     case Kind::kRead:
-      return has_sum() ? read_and_add_up(segments, places_[slice], apart) : read(segments, apart);
+      return read(segments, apart);
     case Kind::kWrite:
       return write(segments);
     case Kind::kSum:
@@ -130,22 +130,6 @@ int HostCopy::unless_stopped(Access access) {
 int HostCopy::read(std::span<const CopySegment> segments, std::vector<std::byte>* apart) {
   if (apart != nullptr && !sources_answer(segments)) return read_by_way_of(*apart, segments);
   return unless_stopped([&] { return read_memory(work_.process, segments); });
-}
-
-// Adds up what has been copied while the processor's caches have it.
-int HostCopy::read_and_add_up(std::span<const CopySegment> segments, uint64_t place, std::vector<std::byte>* apart) {
-  while (!segments.empty()) {
-    size_t count = 0;
-    uint64_t bytes = 0;
-    for (; count < segments.size() && bytes + segments[count].bytes <= kSliceBytes; ++count) bytes += segments[count].bytes;
-    const auto part = segments.first(count);
-    int error = read(part, apart);
-    if (error == 0) error = add_up(part, place);
-    if (error != 0) return error;
-    place += bytes;
-    segments = segments.subspan(count);
-  }
-  return 0;
 }
 
 int HostCopy::read_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments) {
@@ -183,7 +167,7 @@ int HostCopy::add_up(std::span<const CopySegment> segments, uint64_t place) {
   return unless_stopped([&] {
     int error = 0;
     for (size_t i = 0; error == 0 && i < segments.size(); ++i)
-      error = guarded_read({work_.kind == Kind::kSum ? segments[i].from : segments[i].to, segments[i].bytes}, add, &part);
+      error = guarded_read({segments[i].from, segments[i].bytes}, add, &part);
     const uint64_t value = part.value(bytes_);
     uint64_t sum = sum_.load(std::memory_order_relaxed);
     while (!sum_.compare_exchange_weak(sum, ByteSumKey::add(sum, value), std::memory_order_relaxed)) {

@@ -55,9 +55,7 @@ class HostCopy {
   void stop() { writers_.fetch_or(kStopped, std::memory_order_acq_rel); }
   /// Stops the copy and makes it done at once. When writing hangs, something may still be written later.
   void abandon() { writers_.fetch_or(kStopped | kAbandoned, std::memory_order_acq_rel); }
-  /// True when it was started with a key, and adds up what it has copied.
-  bool has_sum() const { return work_.key != nullptr; }
-  /// The checksum, of one that is done well and has one.
+  /// The checksum, of one that is done well.
   uint64_t sum() const { return sum_.load(std::memory_order_relaxed); }
   /// True when a thread has taken so long for one slice that it was replaced.
   bool hangs() const { return hanging_.load(std::memory_order_relaxed) != 0; }
@@ -78,14 +76,13 @@ class HostCopy {
     std::shared_ptr<const Pagemap> pages = nullptr;      // of the process; null: it is not known which are present
     std::shared_ptr<const Pagemap> own_pages = nullptr;  // kWrite: of this process
     MayHang may_hang = MayHang::kBoth;                   // kRead, kSum
-    std::shared_ptr<const ByteSumKey> key = nullptr;     // kSum; kRead: of the bytes as they lie in this process
+    std::shared_ptr<const ByteSumKey> key = nullptr;     // kSum
   };
 
   HostCopy(Work work, std::span<const CopySegment> segments, size_t slice_bytes = kSliceBytes);
   bool stopped() const { return (writers_.load(std::memory_order_relaxed) & kStopped) != 0; }
   bool do_next(std::vector<std::byte>* apart);
   int do_slice(size_t slice, std::vector<std::byte>* apart);
-  int read_and_add_up(std::span<const CopySegment> segments, uint64_t place, std::vector<std::byte>* apart);
   int read(std::span<const CopySegment> segments, std::vector<std::byte>* apart);
   int read_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments);
   int write(std::span<const CopySegment> segments);
@@ -101,7 +98,7 @@ class HostCopy {
   uint64_t bytes_ = 0;
   std::vector<CopySegment> pieces_;
   std::vector<size_t> slices_;    // index in `pieces_` where each slice begins, then the end
-  std::vector<uint64_t> places_;  // with a key: position of each slice's first byte
+  std::vector<uint64_t> places_;  // kSum: position of each slice's first byte
   std::atomic<size_t> next_slice_{0}, slices_left_{0};
   std::atomic<uint32_t> writers_{0};  // number of slices being written or summed, and the bits kStopped and kAbandoned
   std::atomic<uint32_t> hanging_{0};  // number of threads that hang

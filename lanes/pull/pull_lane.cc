@@ -283,15 +283,13 @@ Result<bool> PullLane::step_on_host(Pull& pull) {
   if (pull.copy == nullptr) {
     look_for_pages();
     find_segments(pull, SIZE_MAX);
-    pull.copy =
-        parts_.host_copier.start(peer_.pid, pull.segments, {.pages = pages_, .alone = pulls_.size() == 1, .sum_key = sum_key_});
+    pull.copy = parts_.host_copier.start(peer_.pid, pull.segments, {.pages = pages_, .alone = pulls_.size() == 1});
   }
   if (!pull.copy->done()) {
     parts_.host_copier.relieve();
     return false;
   }
   TCPX_RETURN_IF_ERROR(pull.copy->status());
-  if (pull.copy->has_sum()) pull.job->sum.known = pull.copy->sum();
   return true;
 }
 

@@ -143,30 +143,6 @@ TEST_P(HostCopierTest, LongAndShortSegments) {
   }
 }
 
-TEST_P(HostCopierTest, SumsWhatLiesHereThen) {
-  const auto key = std::make_shared<const ByteSumKey>(11);
-  std::mt19937 random(13);
-  for (const size_t size : {size_t{1}, HostCopier::kAtOnceBytes, HostCopier::kAtOnceAlone + 1, size_t{20'000'000}}) {
-    Bytes from = source(size);
-    if (fork_) std::fill(from.begin(), from.end(), std::byte{});  // here, not there
-    Bytes to(size);
-    std::vector<CopySegment> segments;
-    for (size_t at = 0; at < size;) {
-      const size_t length = std::min<size_t>(1 + random() % (random() % 3 == 0 ? 5'000'000 : 100'000), size - at);
-      segments.push_back({to.data() + at, from.data() + at, length});
-      at += length;
-    }
-    ByteSumPart whole(*key, 0);
-    whole.add(wanted_);
-    HostCopier copier(3);
-    const auto copy = copier.start(process(), segments, {.sum_key = key});
-    ASSERT_TRUE(end_of(copy).is_ok()) << size;
-    EXPECT_TRUE(same(to, wanted_)) << size;
-    ASSERT_TRUE(copy->has_sum());
-    EXPECT_EQ(copy->sum(), whole.value(size)) << size;
-  }
-}
-
 // Read back, as only the other process sees what is there.
 TEST_P(HostCopierTest, WritesOfEverySize) {
   for (const size_t size :
@@ -245,22 +221,6 @@ TEST(HostCopies, WhoStartsOneThatIsAloneCopiesItIfItIsNotLong) {
   EXPECT_TRUE(std::equal(from.begin(), from.end() - 1, to.begin()));
   EXPECT_EQ(start(from.size(), true), 8u);
   EXPECT_TRUE(same(to, from));
-}
-
-TEST(HostSums, AreNotMadeByTheOneThreadThatCopiesWhenThereAreMany) {
-  const Bytes from = random_bytes(HostCopier::kAtOnceAlone);
-  Bytes to(from.size());
-  const CopySegment all{to.data(), from.data(), from.size()};
-  const auto has_sum = [&](size_t threads, bool alone) {
-    HostCopier copier(threads);
-    const auto copy =
-        copier.start(getpid(), std::span(&all, 1), {.alone = alone, .sum_key = std::make_shared<const ByteSumKey>(1)});
-    EXPECT_TRUE(end_of(copy).is_ok());
-    return copy->has_sum();
-  };
-  EXPECT_FALSE(has_sum(8, true));
-  EXPECT_TRUE(has_sum(8, false));
-  EXPECT_TRUE(has_sum(2, true));
 }
 
 TEST(HostCopies, WhoStartsOneOfSeveralLeavesItToThreads) {
