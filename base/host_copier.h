@@ -9,7 +9,7 @@
 
 namespace tcpx {
 
-/// What is known of a copy, and wanted beside it.
+/// Facts about a copy that its segments do not tell.
 struct HostCopyOptions {
   /// The other process's page map; null: it is not known which of its pages are present.
   std::shared_ptr<const Pagemap> pages = nullptr;
