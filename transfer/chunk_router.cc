@@ -19,10 +19,12 @@ std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t 
   // When no rate is known, any value will do as long as it is the same for all channels.
   const double mean = known_count > 0 ? known / static_cast<double>(known_count) : 1.0;
 
+  // Until the channel would have delivered what it has, and so much more.
+  const auto seconds_for = [&](size_t i, uint64_t more) { return static_cast<double>(loads_[i].outstanding + more) / rates[i]; };
+
   constexpr double kNever = std::numeric_limits<double>::infinity();
   double total_rate = 0, total_outstanding = 0;
-  std::array<double, kMaxChannels> queues{};       // seconds until each channel would have delivered what it has
-  double longest_queue = 0;                        // the longest of the channels without room
+  double longest_queue = 0;                        // of the channels without room
   std::array<double, kMaxChannels> ends{};         // when each channel would have delivered the chunk
   double first_end = kNever, second_end = kNever;  // the two earliest, whether or not the channels have room
   for (size_t i = 0; i < channels_; ++i) {
@@ -30,9 +32,8 @@ std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t 
     if (rates[i] <= 0) rates[i] = mean;
     total_rate += rates[i];
     total_outstanding += static_cast<double>(loads_[i].outstanding);
-    ends[i] = static_cast<double>(loads_[i].outstanding + bytes) / rates[i];
-    queues[i] = static_cast<double>(loads_[i].outstanding) / rates[i];
-    if ((room >> i & 1) == 0) longest_queue = std::max(longest_queue, queues[i]);
+    ends[i] = seconds_for(i, bytes);
+    if ((room >> i & 1) == 0) longest_queue = std::max(longest_queue, seconds_for(i, 0));
     second_end = std::min(second_end, std::max(first_end, ends[i]));
     first_end = std::min(first_end, ends[i]);
   }
@@ -43,7 +44,7 @@ std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t 
     if (!counts(i) || (room >> i & 1) == 0 || (best && ends[i] >= ends[*best])) continue;
     if (load.bytes == 0 && load.chunks >= kFirstChunks) continue;
     // It will be asked again before it has nothing left to do.
-    if (load.chunks >= kBusyChunks && ends[i] > first_end && queues[i] > longest_queue) continue;
+    if (load.chunks >= kBusyChunks && ends[i] > first_end && seconds_for(i, 0) > longest_queue) continue;
     // The others would be done with everything, this chunk included, no earlier than the best of them has delivered this chunk.
     const double others_rate = total_rate - rates[i];
     const double others_work = total_outstanding - static_cast<double>(load.outstanding) + static_cast<double>(left);
