@@ -33,6 +33,9 @@ constexpr size_t inbox_part(uint64_t peer_bytes) {
 /// Any thread.
 class NotifyInbox {
  public:
+  /// Bytes counted for a notification besides its texts.
+  static constexpr size_t kEntryBytes = 128;
+
   /// @param capacity notifications of one connection. @param come raised for each notification; may be null
   /// @param most bytes of all connections
   explicit NotifyInbox(size_t capacity, const EventSignal* come = nullptr, size_t most = kMaxInboxBytes)
@@ -64,8 +67,6 @@ class NotifyInbox {
   }
 
  private:
-  /// Bytes counted for a notification besides its texts.
-  static constexpr size_t kEntryBytes = 128;
   struct Share {
     size_t messages = 0, bytes = 0;
   };
