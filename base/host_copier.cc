@@ -6,11 +6,13 @@
 #include <array>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/mutex.h"
 #include "base/own_thread.h"
+#include "base/read_process.h"
 #include "base/spin_time.h"
 #include "tcpx/types.h"
 
@@ -168,6 +170,8 @@ std::shared_ptr<HostCopy> HostCopier::begin(HostCopy::Work work, std::span<const
 
 void HostCopier::run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once) {
   if (!at_once && share(copy)) return;
+  std::optional<WithoutTracingRight> without;
+  if (copy->work_.process != HostCopy::kThisProcess) without.emplace();
   while (copy->do_next(nullptr)) {
   }
 }

@@ -38,7 +38,7 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   try {
     thread = std::thread([body = std::move(body)] {
       is_own = true;
-      forgo_tracing_right();
+      WithoutTracingRight().for_good();
       body();
     });
   } catch (const std::system_error& refused) {

@@ -1,6 +1,5 @@
 #include "base/read_process.h"
 
-#include <linux/capability.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,45 +9,34 @@
 namespace tcpx {
 namespace {
 
-// Drops CAP_SYS_PTRACE from the effective capabilities of the calling thread. The C library has no function for that, and libcap
-// would be one more library to install.
-class TracingRight {
- public:
-  TracingRight() {
-    if (::syscall(SYS_capget, &header_, sets_.data()) != 0) return;
-    constexpr __u32 kTrace = CAP_TO_MASK(CAP_SYS_PTRACE);
-    __u32& effective = sets_[CAP_TO_INDEX(CAP_SYS_PTRACE)].effective;
-    if ((effective & kTrace) == 0) return;
-    effective &= ~kTrace;
-    given_up_ = ::syscall(SYS_capset, &header_, sets_.data()) == 0;
-    effective |= kTrace;
-  }
-  void take_back() {
-    const int error = errno;
-    if (given_up_) (void)::syscall(SYS_capset, &header_, sets_.data());
-    errno = error;
-  }
-
- private:
-  __user_cap_header_struct header_{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
-  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets_{};
-  bool given_up_ = false;
-};
+constexpr __u32 kTrace = CAP_TO_MASK(CAP_SYS_PTRACE);
 
 }  // namespace
 
+// The C library has no function for that, and libcap would be one more library to install.
+WithoutTracingRight::WithoutTracingRight() {
+  if (::syscall(SYS_capget, &header_, sets_.data()) != 0) return;
+  __u32& effective = sets_[CAP_TO_INDEX(CAP_SYS_PTRACE)].effective;
+  if ((effective & kTrace) == 0) return;
+  effective &= ~kTrace;
+  given_up_ = ::syscall(SYS_capset, &header_, sets_.data()) == 0;
+  effective |= kTrace;
+}
+
+WithoutTracingRight::~WithoutTracingRight() {
+  const int error = errno;
+  if (given_up_) (void)::syscall(SYS_capset, &header_, sets_.data());
+  errno = error;
+}
+
 ssize_t read_process(pid_t process, std::span<const iovec> to, std::span<const iovec> from) {
-  TracingRight right;
-  const ssize_t bytes = ::process_vm_readv(process, to.data(), to.size(), from.data(), from.size(), 0);
-  right.take_back();
-  return bytes;
+  const WithoutTracingRight without;
+  return ::process_vm_readv(process, to.data(), to.size(), from.data(), from.size(), 0);
 }
 
 ssize_t write_process(pid_t process, std::span<const iovec> to, std::span<const iovec> from) {
-  TracingRight right;
-  const ssize_t bytes = ::process_vm_writev(process, from.data(), from.size(), to.data(), to.size(), 0);
-  right.take_back();
-  return bytes;
+  const WithoutTracingRight without;
+  return ::process_vm_writev(process, from.data(), from.size(), to.data(), to.size(), 0);
 }
 
 bool can_be_read(const void* data, size_t bytes) {
@@ -58,10 +46,6 @@ bool can_be_read(const void* data, size_t bytes) {
   const std::array<iovec, 1> to{iovec{room.data(), room.size()}};
   const std::array<iovec, 2> ends{iovec{begin, 1}, iovec{begin + bytes - 1, 1}};
   return read_process(::getpid(), to, ends) == 2;
-}
-
-void forgo_tracing_right() {
-  const TracingRight given_up;
 }
 
 }  // namespace tcpx
