@@ -115,11 +115,15 @@ size_t HostCopier::slice_bytes_of(size_t bytes) const {
 std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments, HostCopyOptions options) {
   if (process == HostCopy::kThisProcess || process == ::getpid()) options.pages = own_pages();
   return begin({.kind = Kind::kRead, .process = process, .pages = std::move(options.pages), .may_hang = options.may_hang},
-               segments, options.alone);
+               segments, options.alone, options.only_at_once);
 }
 
 size_t HostCopier::most_at_once(bool alone) const {
-  return alone || crew_->wanted <= kFewThreads ? kAtOnceAlone : kAtOnceBytes;
+  return alone || has_few_threads() ? kAtOnceAlone : kAtOnceBytes;
+}
+
+bool HostCopier::has_few_threads() const {
+  return crew_->wanted <= kFewThreads;
 }
 
 bool HostCopier::has_ends(const std::byte* data, size_t bytes) {
@@ -151,10 +155,12 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
 }
 
 std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
-  return begin({.kind = Kind::kSum, .pages = own_pages(), .may_hang = MayHang::kSources, .key = std::move(key)}, segments, false);
+  return begin({.kind = Kind::kSum, .pages = own_pages(), .may_hang = MayHang::kSources, .key = std::move(key)}, segments, false,
+               false);
 }
 
-std::shared_ptr<HostCopy> HostCopier::begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone) {
+std::shared_ptr<HostCopy> HostCopier::begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone,
+                                            bool only_at_once) {
   const size_t bytes = bytes_of_all(segments);
   const bool may_be_at_once = bytes <= most_at_once(alone);
   const std::shared_ptr<HostCopy> copy(
@@ -164,7 +170,9 @@ std::shared_ptr<HostCopy> HostCopier::begin(HostCopy::Work work, std::span<const
     const auto own = own_pages();
     return own != nullptr && own->has_targets(segments);
   };
-  run_or_share(copy, may_be_at_once && copy->sources_answer(segments) && targets_answer());
+  const bool at_once = may_be_at_once && copy->sources_answer(segments) && targets_answer();
+  if (only_at_once && !at_once) return nullptr;
+  run_or_share(copy, at_once);
   return copy;
 }
 

@@ -15,6 +15,7 @@ struct HostCopyOptions {
   std::shared_ptr<const Pagemap> pages = nullptr;
   MayHang may_hang = MayHang::kBoth;
   bool alone = false;  ///< nothing else is waiting to be copied
+  bool only_at_once = false;  ///< by the caller of `start`, or not at all
 };
 
 /// Any thread.
@@ -40,6 +41,7 @@ class HostCopier {
   /// segments may overlap.
   /// @param process the process whose memory contains the sources, by its number in this pid namespace; may be this process. Or
   ///        HostCopy::kThisProcess. The targets are in this process.
+  /// @return null: `only_at_once`, and it would be waited for, or is too much
   std::shared_ptr<HostCopy> start(pid_t process, std::span<const CopySegment> segments, HostCopyOptions options = {});
   /// True if the first and the last byte of memory of this process can be read without waiting for anybody.
   bool has_ends(const std::byte* data, size_t bytes);
@@ -52,6 +54,8 @@ class HostCopier {
                                         std::shared_ptr<const Pagemap> pages, bool alone);
   /// Starts the checksum of the `from` of all segments, one behind the other; `to` is not looked at. Otherwise as `start`.
   std::shared_ptr<HostCopy> start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments);
+  /// True on few cores: its threads would need those of the threads that poll.
+  bool has_few_threads() const;
   /// Replaces threads that hang. Call it repeatedly while a copy is not done.
   void relieve();
 
@@ -63,7 +67,7 @@ class HostCopier {
   size_t slice_bytes_of(size_t bytes) const;
   size_t most_at_once(bool alone) const;
   std::shared_ptr<const Pagemap> own_pages();
-  std::shared_ptr<HostCopy> begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone);
+  std::shared_ptr<HostCopy> begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone, bool only_at_once);
   void run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once);
   bool share(const std::shared_ptr<HostCopy>& copy);
 

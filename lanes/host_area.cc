@@ -26,6 +26,10 @@ struct Layout {
   };
   Word alive[2];        ///< [0] of the first end, [1] of the other
   alignas(64) LeaseWords leases[2];  ///< as `alive`
+  struct alignas(64) Joint {
+    JointWords words;
+  };
+  Joint joint[2];       ///< as `alive`
   SharedRing rings[2];  ///< [0] written by the first end, [1] by the other
   BulkRing bulk[2];     ///< as rings
 };
@@ -85,6 +89,10 @@ LeaseWords& SharedArea::leases(bool of_first) const {
   return layout(base_).leases[of_first ? 0 : 1];
 }
 
+JointWords& SharedArea::joint(bool of_first) const {
+  return layout(base_).joint[of_first ? 0 : 1].words;
+}
+
 SharedRing& SharedArea::ring(bool of_first) const {
   return layout(base_).rings[of_first ? 0 : 1];
 }
@@ -106,6 +114,14 @@ bool HostPeer::has_ended() const {
   std::array<pollfd, 2> ends{pollfd{.fd = process.get(), .events = POLLIN, .revents = 0},
                              pollfd{.fd = socket.get(), .events = 0, .revents = 0}};
   return ::poll(ends.data(), ends.size(), 0) > 0;
+}
+
+// A failure is tried again at the next call.
+const std::shared_ptr<const Pagemap>& HostPeer::pages() const {
+  if (pages_ == nullptr && !same_process) {
+    if (auto pages = Pagemap::of(pid); pages.is_ok()) pages_ = std::move(*pages);
+  }
+  return pages_;
 }
 
 Status HostPeer::pass(const UniqueFd& file) const {

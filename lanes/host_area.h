@@ -2,7 +2,8 @@
 //
 // The shared area is memory that both endpoints have mapped and that neither can shrink. It holds the two rings of the control
 // stream (base/shared_stream.h), two rings for bulk data that is not pulled (lanes/ring/ring_lane.h), and for each end one word
-// that says whether its memory may still be read, and the words of its leases (base/slot_leases.h).
+// that says whether its memory may still be read, the words of its leases (base/slot_leases.h), and those of the copies that it begins and
+// that both ends make (base/joint_copy.h).
 #pragma once
 
 #include <sys/types.h>
@@ -10,10 +11,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "base/host_copier.h"
+#include "base/joint_copy.h"
 #include "base/memory_ops.h"
+#include "base/pagemap.h"
 #include "base/segment_copier.h"
 #include "base/slot_leases.h"
 #include "base/unique_fd.h"
@@ -68,6 +72,8 @@ class SharedArea {
   std::atomic<uint64_t>& alive(bool of_first) const;
   /// For slots of the first end, or of the other one.
   LeaseWords& leases(bool of_first) const;
+  /// For joint copies that the first end begins, or the other one.
+  JointWords& joint(bool of_first) const;
   /// The control stream's ring that the first end writes, or the one that the other end writes.
   SharedRing& ring(bool of_first) const;
   /// The ring for bulk data that the first end writes, or the one that the other end writes.
@@ -101,6 +107,11 @@ struct HostPeer {
   /// @return kProtocol: the peer has passed none; kPeerGone; kSystem
   Result<ForeignFd> take_passed() const;
 
+  /// The peer's page map, opened at the first call that can: many connections never need the descriptor. Null: it is not known which of
+  /// its pages are present.
+  const std::shared_ptr<const Pagemap>& pages() const;
+  void forget_pages() { pages_ = nullptr; }
+
   /// 1 while this end's memory may be read. Set it to 0, for good, before freeing memory that the peer may be reading.
   std::atomic<uint64_t>& own_alive() const { return area.alive(area.first()); }
   /// The peer's word. Bytes read from its memory count only if this is still 1 afterwards.
@@ -109,6 +120,13 @@ struct HostPeer {
   LeaseWords& own_leases() const { return area.leases(area.first()); }
   /// For slots of the peer.
   LeaseWords& peer_leases() const { return area.leases(!area.first()); }
+  /// For joint copies that this end begins.
+  JointWords& own_joint() const { return area.joint(area.first()); }
+  /// For those that the peer begins.
+  JointWords& peer_joint() const { return area.joint(!area.first()); }
+
+ private:
+  mutable std::shared_ptr<const Pagemap> pages_;
 };
 
 }  // namespace tcpx

@@ -282,6 +282,7 @@ void Lanes::close() {
   }
   host_->process.reset();
   host_->files.reset();
+  host_->forget_pages();
   const bool waits = !buffers.empty();
   buffers.push_back(host_->area.take_bulk_rings());
   if (waits) on_host_.unmapper.let_go(std::move(buffers));  // else unmapping them waits for nothing

@@ -21,7 +21,7 @@ namespace tcpx {
 
 inline constexpr uint32_t kFrameMagic = 0x58504354;  // "TCPX"
 /// Version of the frames, and of everything else that an end assumes about its peer.
-inline constexpr uint8_t kProtocolVersion = 13;
+inline constexpr uint8_t kProtocolVersion = 14;
 
 enum class FrameType : uint8_t {
   // Frames of the set-up.

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
+#include "base/read_process.h"
+#include "base/spin_time.h"
 #include "base/text.h"
+#include "lanes/pull/joint_slice.h"
 #include "lanes/pull/pulled_lane.h"
 
 namespace tcpx {
@@ -15,6 +19,11 @@ namespace {
 // To find so many takes less time than to copy them, if they are long enough for a GPU to copy them fast.
 constexpr size_t kSegmentsAtOnce = 2048;
 static_assert(kSegmentsAtOnce <= kMaxCopySegments);
+
+// From so many bytes on, half of a copy takes much longer than to ask the peer for the other half.
+constexpr uint64_t kLeastJoint = 2 * JointCopy::kSliceBytes;
+// The thread that begins a joint copy waits so long for its end before it looks at what else there is to do.
+constexpr Duration kMostWaited = std::chrono::microseconds(200);
 
 }  // namespace
 
@@ -82,20 +91,63 @@ bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange>
     pull.touching.emplace(leases_.touch(pull.found.leases));
     if (!leases_.last(pull.found.leases)) return false;
   }
+  if (on_host && is_joint(*job, pull)) {
+    begin_jointly(job, pull);
+    return true;
+  }
   if (writes && on_host) return write_on_host(job, pull);
   job->lease = Job::Lease::kLasts;
   begin(std::move(job), std::move(pull));
   return true;
 }
 
+// Where there are many threads, they copy what is longer faster.
+bool PullLane::is_joint(const Job& job, const Pull& pull) const {
+  return job.alone && job.bytes >= kLeastJoint && job.bytes <= JointCopy::kMostBytes &&
+         (job.bytes <= HostCopier::kAtOnceAlone || parts_.host_copier.has_few_threads()) && job.ranges.size() == 1 &&
+         pull.found.rows.size() == 1 && peer_.is_read && (peer_.process || peer_.same_process) && !stream_.peer_sleeps() &&
+         std::none_of(pulls_.begin(), pulls_.end(), [](const Pull& other) { return other.joint; });
+}
+
+void PullLane::begin_jointly(std::unique_ptr<Job>& job, Pull& pull) {
+  Pull& kept = pulls_.emplace_back();  // what wants memory comes before the peer may touch any
+  pull.job = std::move(job);
+  find_segments(pull, SIZE_MAX);
+  job = std::move(pull.job);
+  const CopySegment& all = pull.segments.front();
+  if (++joint_copies_ == 0) ++joint_copies_;
+  pull.joint.emplace(peer_.own_joint(), joint_copies_, false, all);
+  const WireJoint asked{.slot = pull.slots.front().slot,
+                        .offset = pull.slots.front().offset,
+                        .bytes = all.bytes,
+                        .address = reinterpret_cast<uint64_t>(job->ranges.front().data),
+                        .writes = pull.writes ? 1u : 0u};
+  stream_.send(talk(PullTalk::kJoin, joint_copies_, std::as_bytes(std::span(&asked, 1))));
+  job->lease = Job::Lease::kLasts;
+  kept = std::move(pull);
+  kept.job = std::move(job);
+  kept.joint->begin();
+  (void)stream_.flush();  // the peer begins while this thread copies its first slice
+  // As a copy by this end alone, one that is not too much is over when it has been started.
+  const auto has_ended = [&] {
+    Running none;
+    return step(kept, none);
+  };
+  const TimePoint until = Clock::steady().now() + kMostWaited;
+  try {
+    while (!has_ended() && Clock::steady().now() < until) pause_briefly();
+  } catch (const std::bad_alloc&) {  // a later turn goes on
+  }
+  if (kept.job == nullptr) pulls_.pop_back();
+}
+
 // @return false: some of it may have been written
 bool PullLane::write_on_host(std::unique_ptr<Job>& job, Pull& pull) {
   if (pulls_.size() >= kMaxRunning && !is_short(*job)) return false;  // a short one is over when it has been started
-  look_for_pages();
   Pull& kept = pulls_.emplace_back();  // now: no memory may be missing once threads write
   pull.job = std::move(job);
   find_segments(pull, SIZE_MAX);
-  pull.copy = parts_.host_copier.start_write(peer_.pid, pull.segments, pages_, pull.job->alone);
+  pull.copy = parts_.host_copier.start_write(peer_.pid, pull.segments, peer_.pages(), pull.job->alone);
   const bool is_done = pull.copy != nullptr && pull.copy->done();
   if (pull.copy == nullptr || (is_done && !pull.copy->status().is_ok())) {
     pulls_.pop_back();
@@ -279,11 +331,32 @@ Result<bool> PullLane::step_on_gpu(Pull& pull) {
   return true;
 }
 
+// @return true when all bytes are in place, and the peer touches nothing any more
+Result<bool> PullLane::step_jointly(Pull& pull) {
+  JointCopy& joint = *pull.joint;
+  if (!status_.is_ok()) joint.give_up();
+  const WithoutTracingRight without;
+  for (size_t i = 0; i < JointCopy::kSlicesAtOnce; ++i) {
+    const auto slice = joint.take();
+    if (!slice) break;
+    pull.copy = copy_slice(parts_.host_copier, peer_, *slice, pull.writes);
+    if (pull.copy == nullptr || !pull.copy->status().is_ok()) {
+      joint.give_up();
+      break;
+    }
+    pull.copy = nullptr;
+  }
+  if (!joint.is_over()) return peer_.has_ended() ? Result<bool>(check_peer()) : false;
+  if (joint.is_whole()) return true;
+  if (pull.copy != nullptr) return pull.copy->status();
+  return Status(Code::kSystem, "copy together with the peer", "some of the memory is not there");
+}
+
 Result<bool> PullLane::step_on_host(Pull& pull) {
+  if (pull.joint) return step_jointly(pull);
   if (pull.copy == nullptr) {
-    look_for_pages();
     find_segments(pull, SIZE_MAX);
-    pull.copy = parts_.host_copier.start(peer_.pid, pull.segments, {.pages = pages_, .alone = pulls_.size() == 1});
+    pull.copy = parts_.host_copier.start(peer_.pid, pull.segments, {.pages = peer_.pages(), .alone = pulls_.size() == 1});
   }
   if (!pull.copy->done()) {
     parts_.host_copier.relieve();
@@ -291,12 +364,6 @@ Result<bool> PullLane::step_on_host(Pull& pull) {
   }
   TCPX_RETURN_IF_ERROR(pull.copy->status());
   return true;
-}
-
-// Called at a pull, because it takes a descriptor that many connections never need. A failure is tried again at the next pull.
-void PullLane::look_for_pages() {
-  if (pages_ != nullptr || peer_.same_process) return;
-  if (auto pages = Pagemap::of(peer_.pid); pages.is_ok()) pages_ = std::move(*pages);
 }
 
 // Ok after a copy: the peer kept its memory for the whole time of the copy. Ok before one that is counted: it keeps it.
@@ -333,7 +400,7 @@ void PullLane::end_leased(Pull& pull, bool copied) {
     LeaseWords& words = peer_.peer_leases();
     (pull.writes ? words.bytes_written : words.bytes_read).fetch_add(job.bytes, std::memory_order_relaxed);
   } else if (status_.is_ok()) {
-    leases_.drop(pull.found.leases);
+    if (!pull.joint) leases_.drop(pull.found.leases);  // else it may last: not all pages were there
     job.lease = Job::Lease::kEnded;
   }
   pull.touching.reset();
@@ -351,6 +418,7 @@ void PullLane::fail(const Status& reason) {
 void PullLane::abandon() {
   for (Pull& pull : pulls_) {
     if (pull.copy != nullptr) pull.copy->abandon();
+    pull.joint.reset();
   }
 }
 
@@ -366,6 +434,7 @@ Status PullLane::on(const LaneFrame& frame) {
     case PullTalk::kLease:
       return leases_.on_lease(frame);
     case PullTalk::kUnshared:
+    case PullTalk::kJoin:
       break;
   }
   return unexpected(frame.kType, frame.number, concat("message ", frame.what, " of ", frame.words.size(), " bytes"));
@@ -389,7 +458,6 @@ Status PullLane::on_sum(const LaneFrame& frame) {
 MemoryBuffer PullLane::close() {
   mappings_.close();
   leases_.clear();
-  pages_ = nullptr;
   return {};
 }
 

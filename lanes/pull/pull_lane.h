@@ -2,7 +2,9 @@
 // with the copier of this end's GPU. In other transfers than those by lease no process writes into the memory of another one.
 //
 // By lease (base/slot_leases.h) it reads and writes slots of the peer without asking. It does not begin a copy into memory of a lease that
-// has ended, and the peer waits for one that was begun before. Host memory is written in one go, on the calling thread, or not at all.
+// has ended, and the peer waits for one that was begun before. Host memory is written in one go, on the calling thread, or not at all; or
+// it is copied jointly (base/joint_copy.h), also when it is read, if that is long, contiguous and all that this endpoint has to do, and the
+// peer looks for frames.
 //
 // A process may lose the right to read its peer at any time. Then the jobs that are being pulled start again through the ring, and
 // all later ones use the ring.
@@ -23,6 +25,7 @@
 #include <vector>
 
 #include "base/host_copier.h"
+#include "base/joint_copy.h"
 #include "base/memory_ops.h"
 #include "lanes/host_area.h"
 #include "lanes/lane.h"
@@ -94,9 +97,10 @@ class PullLane final : public Lane {
     // With checksums: the parts of the sum that the submits compute, and bytes of the job in them.
     std::vector<std::unique_ptr<uint64_t>> sums;
     uint64_t summed_bytes = 0;
-    std::shared_ptr<HostCopy> copy;  // not on_gpu
+    std::shared_ptr<HostCopy> copy;  // not on_gpu; joint: of a slice that could not be copied
+    std::optional<JointCopy> joint;
     /// True while a copy for it may be under way.
-    bool is_copied() const { return ticket || copy != nullptr; }
+    bool is_copied() const { return ticket || copy != nullptr || joint; }
     /// True when the next share cannot be mapped, and nothing touches the job's memory.
     bool cannot_go_on() const { return !ticket && awaited != nullptr && awaited->is_refused(); }
     bool all_submitted() const { return cut_off || (segments.empty() && place.range == job->ranges.size()); }
@@ -121,10 +125,12 @@ class PullLane final : public Lane {
   Status on_sum(const LaneFrame& frame);
   Result<bool> step_on_gpu(Pull& pull);
   Result<bool> step_on_host(Pull& pull);
+  Result<bool> step_jointly(Pull& pull);
   Status check_peer() const;
-  void look_for_pages();
   void leave(Pull& pull);
   void end(Pull& pull, const Status& status);
+  bool is_joint(const Job& job, const Pull& pull) const;
+  void begin_jointly(std::unique_ptr<Job>& job, Pull& pull);
   bool write_on_host(std::unique_ptr<Job>& job, Pull& pull);
   void begin(std::unique_ptr<Job>&& job, Pull&& pull);
   void end_leased(Pull& pull, bool copied);
@@ -134,11 +140,11 @@ class PullLane final : public Lane {
   ControlStream& stream_;
   const std::function<Status(std::unique_ptr<Job>&&, GoFrame)> elsewhere_;
   const std::shared_ptr<const ByteSumKey> sum_key_;
-  bool denied_ = false;                   // this process may not read the peer's memory any more
-  std::shared_ptr<const Pagemap> pages_;  // the peer's; null: unknown
+  bool denied_ = false;  // this process may not read the peer's memory any more
   Mappings mappings_;
   PeerLeases leases_;
   std::deque<Pull> pulls_;
+  uint32_t joint_copies_ = 0;  // number of the last one
   Status status_;
 };
 

@@ -2,6 +2,9 @@
 
 #include <cstring>
 
+#include "base/read_process.h"
+#include "lanes/pull/joint_slice.h"
+
 namespace tcpx {
 
 bool PulledLane::offer(std::span<const HeldRange> ranges, std::vector<std::byte>& words) {
@@ -35,11 +38,56 @@ void PulledLane::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot
     if (access == SlotAccess::kWrite) return;
     access = SlotAccess::kRead;
   }
+  registry_ = &registry;
+  conn_ = conn;
   const WireLease head{.slot = slot, .word = given.word, .access = static_cast<uint64_t>(access)};
   std::vector<std::byte> words(sizeof head + std::as_bytes(std::span(sources)).size());
   std::memcpy(words.data(), &head, sizeof head);
   std::memcpy(words.data() + sizeof head, sources.data(), words.size() - sizeof head);
   stream_.send(talk(PullTalk::kLease, given.place, words));
+}
+
+// Of a slot that is not leased any more it takes no notice: the peer copies alone, or asks.
+Status PulledLane::on_join(const LaneFrame& frame) {
+  WireJoint asked{};
+  if (frame.words.size() != sizeof asked)
+    return unexpected(frame.kType, frame.number, concat("a joint copy of ", frame.words.size(), " bytes of words"));
+  std::memcpy(&asked, frame.words.data(), sizeof asked);
+  uint64_t end = 0;
+  if (asked.bytes == 0 || asked.bytes > JointCopy::kMostBytes || asked.writes > 1 || frame.number > UINT32_MAX ||
+      __builtin_add_overflow(asked.address, asked.bytes, &end))
+    return unexpected(frame.kType, frame.number, concat("a joint copy of ", asked.bytes, " bytes at ", Hex{asked.address}));
+  help_.reset();
+  if (!status_.is_ok() || !host_.reads_memory || registry_ == nullptr || !leases_->has(asked.slot)) return Status::ok();
+  auto slot = registry_->look_up(conn_, asked.slot, asked.writes == 1);
+  if (!slot.is_ok() || !*slot || !is_of_host((*slot)->region(), memory_)) return Status::ok();
+  HeldRange& range = **slot;
+  if (asked.offset > range.bytes || asked.bytes > range.bytes - asked.offset)
+    return unexpected(frame.kType, frame.number,
+                      concat("a joint copy at ", asked.offset, " of a slot of ", range.bytes, " bytes"));
+  std::byte* const here = range.data + asked.offset;
+  auto* const there = reinterpret_cast<std::byte*>(asked.address);
+  const CopySegment all = asked.writes == 1 ? CopySegment{here, there, asked.bytes} : CopySegment{there, here, asked.bytes};
+  help_.emplace(Help{std::move(range), asked.writes == 1, JointCopy(host_.peer_joint(), static_cast<uint32_t>(frame.number), true, all)});
+  return Status::ok();
+}
+
+// Copies a few slices. @return true when it has
+bool PulledLane::help() {
+  if (!help_) return false;
+  const WithoutTracingRight without;
+  for (size_t i = 0; help_ && i < JointCopy::kSlicesAtOnce; ++i) {
+    const auto slice = help_->joint.take();
+    if (!slice) {
+      help_.reset();
+      return i > 0;
+    }
+    const auto copy = copy_slice(host_copier_, host_, *slice, !help_->writes);
+    const bool copied = copy != nullptr && copy->status().is_ok();
+    help_->joint.end_slice(copied);
+    if (!copied) help_.reset();
+  }
+  return help_.has_value();
 }
 
 // A block of a pool may be written long before the pool's ends. So a thread reads those, once, and a later call finds them there.

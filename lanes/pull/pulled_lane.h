@@ -1,8 +1,9 @@
 // PulledLane: the lane of the end whose memory a peer on the same host copies out of. It says where the bytes lie, shares GPU memory
-// first, and grants leases of its slots.
+// first, and grants leases of its slots. It helps the peer with joint copies by lease (base/joint_copy.h), as far as the memory is there.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/host_copier.h"
+#include "base/joint_copy.h"
 #include "base/memory_ops.h"
 #include "base/text.h"
 #include "lanes/host_area.h"
@@ -51,10 +53,16 @@ class PulledLane final : public Lane {
     ended_.push_back(std::move(job));
     enter(*ended_.back());
   }
-  Status on(const LaneFrame& frame) override { return sources_.on_unshared(frame); }
-  bool progress(TimePoint /*now*/) override { return sums_.progress(); }
+  Status on(const LaneFrame& frame) override {
+    return frame.what == static_cast<uint64_t>(PullTalk::kJoin) ? on_join(frame) : sources_.on_unshared(frame);
+  }
+  bool progress(TimePoint /*now*/) override {
+    const bool helped = help();
+    return sums_.progress() || helped;
+  }
   void fail(const Status& reason) override {
     if (status_.is_ok()) status_ = reason;
+    help_.reset();
     sums_.stop();
     leases_->end_all();
   }
@@ -66,9 +74,11 @@ class PulledLane final : public Lane {
   }
   bool has_work() const override { return !idle() || (!status_.is_ok() && leases_->is_touched()); }
   const Status& status() const override { return status_; }
-  bool idle() const override { return ended_.empty() && sums_.idle(); }
-  bool is_told() const override { return !has_ended() && sums_.idle(); }
-  bool serves(MemoryId region) const override { return leases_->is_touched(region); }
+  bool idle() const override { return ended_.empty() && sums_.idle() && !help_; }
+  bool is_told() const override { return !has_ended() && sums_.idle() && !help_; }
+  bool serves(MemoryId region) const override {
+    return leases_->is_touched(region) || (help_ && help_->range.region().id == region);
+  }
   void forget(MemoryId region) override {
     sources_.forget(region);
     looks_.erase(static_cast<uint64_t>(region));
@@ -88,7 +98,15 @@ class PulledLane final : public Lane {
     std::shared_ptr<HostCopy> reads;
     bool in_vain = false;  // nor were they there when they had been read
   };
+  /// A joint copy that the peer has begun.
+  struct Help {
+    HeldRange range;  // the slot
+    bool writes;      // into it
+    JointCopy joint;
+  };
   bool has_ends(const Region& region);
+  Status on_join(const LaneFrame& frame);
+  bool help();
 
   MemoryOps& memory_;
   HostCopier& host_copier_;
@@ -98,6 +116,9 @@ class PulledLane final : public Lane {
   OfferedSums sums_;
   const std::shared_ptr<SlotLeases> leases_;  // which the registry knows, too
   std::unordered_map<uint64_t, Look> looks_;  // by region
+  MemoryRegistry* registry_ = nullptr;        // of the leases, with the connection; null: there was none
+  ConnId conn_{};
+  std::optional<Help> help_;
   Status status_;
 };
 

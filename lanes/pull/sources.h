@@ -48,6 +48,8 @@ enum class PullTalk : uint64_t {
   kSumOfRead,  ///< of one that the receiver started
   kLease,  ///< to the receiver: it may read or write a slot without asking, with a WireLease and the slot's sources. The number is the
            ///< place of the lease, and ends an earlier lease of that place.
+  kJoin,  ///< to the sender: the receiver has begun a joint copy (base/joint_copy.h) by lease, with a WireJoint. The number is
+          ///< the copy's.
 };
 /// The start of a lease's words.
 struct WireLease {
@@ -56,15 +58,24 @@ struct WireLease {
   uint64_t access;  ///< a SlotAccess
 };
 static_assert(sizeof(WireLease) == 32 && std::is_trivially_copyable_v<WireLease>);
+/// The words of a joint copy: the bytes of a slot, and where they lie at the end that begins it.
+struct WireJoint {
+  SlotId slot;
+  uint64_t offset;   ///< in the slot
+  uint64_t bytes;    ///< at least 1
+  uint64_t address;  ///< in that end's process, of host memory
+  uint64_t writes;   ///< 1: into the slot, 0: out of it
+};
+static_assert(sizeof(WireJoint) == 48 && std::is_trivially_copyable_v<WireJoint>);
 /// Most sources of a lease.
 inline constexpr size_t kMaxLeaseSources = (kMaxLaneFrameBytes - sizeof(WireLease)) / sizeof(WireSource);
 
-inline LaneFrame talk(PullTalk what, uint64_t share, std::span<const std::byte> words = {}) {
-  return {.way = Way::kPull,
-          .to_sender = what == PullTalk::kUnshared,
-          .what = static_cast<uint64_t>(what),
-          .number = share,
-          .words = words};
+inline bool is_to_sender(PullTalk what) {
+  return what == PullTalk::kUnshared || what == PullTalk::kJoin;
+}
+inline LaneFrame talk(PullTalk what, uint64_t number, std::span<const std::byte> words = {}) {
+  return {
+      .way = Way::kPull, .to_sender = is_to_sender(what), .what = static_cast<uint64_t>(what), .number = number, .words = words};
 }
 
 /// For one connection. One thread at a time: the one that makes progress. The GPU must be current. The driver is asked for shares on the

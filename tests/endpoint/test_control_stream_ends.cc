@@ -199,7 +199,7 @@ TEST(ControlStreamEnds, AnotherVersionIsNamed) {
   write_raw(one.peer.get(), std::as_bytes(std::span(&header, 1)));
   const Status end = one.end();
   EXPECT_EQ(end.code(), Code::kUnsupported);
-  EXPECT_EQ(end.detail(), "the peer speaks version 1 of the protocol, this build speaks 13");
+  EXPECT_EQ(end.detail(), "the peer speaks version 1 of the protocol, this build speaks 14");
 }
 
 /// Takes no frames but those of the set-up, and only as many as it has room for.

@@ -54,7 +54,7 @@ TEST(EndpointFrames, OtherVersionsAreNamed) {
     header.version = static_cast<uint8_t>(version);
     const Status status = check_header(header);
     EXPECT_EQ(status.code(), Code::kUnsupported) << version;
-    EXPECT_EQ(status.detail(), concat("the peer speaks version ", version, " of the protocol, this build speaks 13"));
+    EXPECT_EQ(status.detail(), concat("the peer speaks version ", version, " of the protocol, this build speaks 14"));
   }
 }
 

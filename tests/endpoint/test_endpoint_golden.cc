@@ -84,7 +84,7 @@ constexpr uint64_t kOperation = 0x0102030405060708, kValue = 0x1112131415161718,
 TEST(EndpointGolden, Send) {
   const std::vector<uint64_t> lengths = {0x21222324, 0x2122232400000000, 0x0000000004040404};
   expect_golden(
-      "|magic| 54 43 50 58 |version| 0d |type| 06 |packing| 01 |way| 00 |payload bytes| 2c 00 00 00 |flags| 00 00"
+      "|magic| 54 43 50 58 |version| 0e |type| 06 |packing| 01 |way| 00 |payload bytes| 2c 00 00 00 |flags| 00 00"
       "|reserved| 00 00 |operation| 08 07 06 05 04 03 02 01 |sequence| 18 17 16 15 14 13 12 11"
       "|bytes| 28 27 26 25 24 23 22 21"
       "|lengths| 03 00 00 00 |ranges| 00 00 00 00 |offers| 00 00 00 00 |notifications| 00 00 |name| 00 00 |text| 00 00 00 00"
@@ -94,7 +94,7 @@ TEST(EndpointGolden, Send) {
 
 TEST(EndpointGolden, SendWithNotification) {
   expect_golden(
-      "54 43 50 58 0d 06 |packed| 02 00 |payload bytes| 19 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 "
+      "54 43 50 58 0e 06 |packed| 02 00 |payload bytes| 19 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 "
       "11 28 27 26 25 24 23 22 21 |counts| 00 00 00 00 00 00 00 00 00 00 00 00 |notifications| 01 00 |name| 03 00 |text| 02 "
       "00 00 00 |name| 61 62 63 |text| 64 65",
       SendFrame{.operation = kOperation,
@@ -113,13 +113,13 @@ TEST(EndpointGolden, LongNotifications) {
   });
   EXPECT_EQ(
       without_check(send),
-      hex(from_text("54 43 50 58 0d 06 00 00 |payload bytes| 18 02 01 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 "
+      hex(from_text("54 43 50 58 0e 06 00 00 |payload bytes| 18 02 01 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 "
                     "13 12 11 28 27 26 25 24 23 22 21 |counts| 00 00 00 00 00 00 00 00 00 00 00 00 |notifications| 01 00 "
                     "|name| 01 00 |text| 03 02 01 00 |name| 6e")) +
           text_hex);
   const Bytes notify = wire_bytes([&](ControlStream& stream) { stream.send(NotifyFrame{.notify = {"n", text}}); });
   EXPECT_EQ(without_check(notify),
-            hex(from_text("54 43 50 58 0d |type| 13 00 00 |payload bytes| 08 02 01 00 00 00 00 00 00 00 00 00 00 "
+            hex(from_text("54 43 50 58 0e |type| 13 00 00 |payload bytes| 08 02 01 00 00 00 00 00 00 00 00 00 00 "
                           "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |name| 01 00 00 00 6e")) +
                 text_hex);
 }
@@ -127,7 +127,7 @@ TEST(EndpointGolden, LongNotifications) {
 TEST(EndpointGolden, SendWithData) {
   const Bytes data = from_text("c0 c1 c2 c3");
   expect_golden(
-      "54 43 50 58 0d |type| 07 00 00 |payload bytes| 1c 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 "
+      "54 43 50 58 0e |type| 07 00 00 |payload bytes| 1c 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 "
       "|bytes| 04 00 00 00 00 00 00 00 |counts| 00 00 00 00 00 00 00 00 00 00 00 00 01 00 01 00 03 00 00 00 |name| 6e "
       "|text| 78 79 7a |data| c0 c1 c2 c3",
       SendDataFrame{.operation = kOperation, .sequence = kValue, .notify = NotifyText{"n", "xyz"}, .data = data});
@@ -138,7 +138,7 @@ TEST(EndpointGolden, Write) {
       {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 0x0000000000010002},
       {.slot = {0x2222232425262728, 0x5152535455565758}, .offset = 0x6162636465666768, .bytes = 0x0000000000030004}};
   expect_golden(
-      "54 43 50 58 0d |type| 08 02 00 |payload bytes| 5a 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |unused| 00 00 00 00 00 "
+      "54 43 50 58 0e |type| 08 02 00 |payload bytes| 5a 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |unused| 00 00 00 00 00 "
       "00 00 00 |bytes| 06 00 04 00 00 00 00 00 |lengths| 00 00 00 00 |ranges| 02 00 00 00 |offers| 00 00 00 00 "
       "|notifications| 01 00 |name| 05 00 |text| 01 00 00 00 |slot| 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31 "
       "|offset| 48 47 46 45 44 43 42 41 |bytes| 02 00 01 00 00 00 00 00 |slot| 28 27 26 25 24 23 22 22 58 57 56 55 54 53 52 "
@@ -155,7 +155,7 @@ TEST(EndpointGolden, WriteWithData) {
   const std::vector<WireRange> ranges = {
       {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 3}};
   expect_golden(
-      "54 43 50 58 0d |type| 09 00 00 |payload bytes| 39 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |type| 09 00 00 |payload bytes| 39 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
       "|bytes| 03 00 00 00 00 00 00 00 |counts| 00 00 00 00 01 00 00 00 00 00 00 00 01 00 01 00 01 00 00 00 |slot| 28 27 26 "
       "25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 03 00 00 00 00 00 00 00 |name| 6e "
       "|text| 74 |data| d0 d1 d2",
@@ -166,7 +166,7 @@ TEST(EndpointGolden, Read) {
   const std::vector<WireRange> ranges = {
       {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 0x0506}};
   expect_golden(
-      "54 43 50 58 0d |type| 0a 00 00 |payload bytes| 34 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |type| 0a 00 00 |payload bytes| 34 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
       "|bytes| 06 05 00 00 00 00 00 00 |counts| 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |slot| 28 27 26 "
       "25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 06 05 00 00 00 00 00 00",
       ReadFrame{.operation = kOperation, .bytes = 0x0506, .ranges = ranges});
@@ -185,12 +185,12 @@ TEST(EndpointGolden, Offers) {
       "|share| 00 00 00 00 00 00 00 00 |address| 58 57 56 55 54 53 52 51 |bytes| 00 01 00 00 00 00 00 00"
       "|by ring| 02 000000 |words| 00 00 00 00";
   expect_golden(
-      ("54 43 50 58 0d 06 |packed| 02 00 |payload bytes| 54 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 "
+      ("54 43 50 58 0e 06 |packed| 02 00 |payload bytes| 54 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 "
        "11 |bytes| 06 06 00 00 00 00 00 00 |counts| 00 00 00 00 00 00 00 00 40 00 00 00 00 00 00 00 00 00 00 00" +
        std::string(items))
           .c_str(),
       SendFrame{.operation = kOperation, .sequence = kValue, .bytes = 0x0606, .packing = Packing::kPacked, .offers = offers});
-  expect_golden(("54 43 50 58 0d |ready| 0c 02 00 |payload bytes| 40 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 "
+  expect_golden(("54 43 50 58 0e |ready| 0c 02 00 |payload bytes| 40 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 "
                  "00 00 00 00 |bytes| 06 06 00 00 00 00 00 00" +
                  std::string(items))
                     .c_str(),
@@ -202,7 +202,7 @@ TEST(EndpointGolden, Shares) {
   MemoryShare memory{.kind = ShareKind::kFabric, .base = 0x2122232425262728, .bytes = 0x3132333435363738, .identity = 0x0908};
   memory.handle[0] = std::byte{0xa1};
   memory.handle[63] = std::byte{0xa2};
-  expect_golden(("54 43 50 58 0d |lane| 14 00 |pull| 01 |payload bytes| 60 00 00 00 00 00 00 00 |number| 08 07 06 05 04 03 02 "
+  expect_golden(("54 43 50 58 0e |lane| 14 00 |pull| 01 |payload bytes| 60 00 00 00 00 00 00 00 |number| 08 07 06 05 04 03 02 "
                  "01 |share| 00 00 00 00 00 00 00 00 |to receiver| 00 00 00 00 00 00 00 00 |kind| 03 00 00 00 00 00 00 00 "
                  "|base| 28 27 26 25 24 23 22 21 |bytes| 38 37 36 35 34 33 32 31 |identity| 08 09 00 00 00 00 00 00 "
                  "|handle| a1" +
@@ -210,11 +210,11 @@ TEST(EndpointGolden, Shares) {
                     .c_str(),
                 talk(PullTalk::kShare, kOperation, std::as_bytes(std::span(&memory, 1))));
   expect_golden(
-      "54 43 50 58 0d |lane| 14 00 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |unshare| 01 00 00 00 00 00 "
+      "54 43 50 58 0e |lane| 14 00 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |unshare| 01 00 00 00 00 00 "
       "00 00 00 00 00 00 00 00 00 00",
       talk(PullTalk::kUnshare, kOperation));
   expect_golden(
-      "54 43 50 58 0d |lane| 14 00 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |unshared| 02 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |lane| 14 00 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |unshared| 02 00 00 00 00 00 00 00 "
       "|to sender| 01 00 00 00 00 00 00 00",
       talk(PullTalk::kUnshared, kOperation));
 }
@@ -222,34 +222,34 @@ TEST(EndpointGolden, Shares) {
 TEST(EndpointGolden, ReadData) {
   const Bytes data = from_text("e0 e1 e2 e3 e4");
   const char* const literal =
-      "54 43 50 58 0d |type| 0b 00 00 |payload bytes| 05 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |type| 0b 00 00 |payload bytes| 05 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
       "|bytes| 05 00 00 00 00 00 00 00 |data alone| e0 e1 e2 e3 e4";
   expect_golden(literal, ReadDataFrame{.operation = kOperation, .data = data});
 }
 
 TEST(EndpointGolden, FramesWithoutPayload) {
   expect_golden(
-      "54 43 50 58 0d |ready| 0c 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |ready| 0c 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 00 00 00 00 00 "
       "00 00 00",
       ReadyFrame{.operation = kOperation});
   expect_golden(
-      "54 43 50 58 0d |go| 0d 00 |pull| 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |go| 0d 00 |pull| 01 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 "
       "00 00 00 00 00 00 00 00",
       GoFrame{.operation = kOperation, .way = Way::kPull});
   expect_golden(
-      "54 43 50 58 0d |go| 0d 02 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 01 00 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |go| 0d 02 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 01 00 00 00 00 00 00 00 00 00 "
       "00 00 00 00 00 00",
       GoFrame{.operation = kOperation, .of_read = true, .packing = Packing::kPacked});
   expect_golden(
-      "54 43 50 58 0d |cancel| 11 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 01 00 00 00 "
+      "54 43 50 58 0e |cancel| 11 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 01 00 00 00 "
       "00 00 00 00",
       CancelFrame{.operation = kOperation, .sequence = kValue, .what = CancelFrame::What::kSend});
   expect_golden(
-      "54 43 50 58 0d |credit| 12 00 00 00 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 04 00 "
+      "54 43 50 58 0e |credit| 12 00 00 00 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 04 00 "
       "00 00 00 00",
       CreditFrame{.window = Window::kRest, .bytes = 0x40000});
   expect_golden(
-      "54 43 50 58 0d |credit| 12 00 00 00 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 10 00 00 00 00 00 00 00 04 00 "
+      "54 43 50 58 0e |credit| 12 00 00 00 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 10 00 00 00 00 00 00 00 04 00 "
       "00 00 00 00",
       CreditFrame{.window = Window::kRest, .bytes = 0x40000, .size = 0x100000});
   for (uint64_t window = 0; window <= kWindows; ++window) {
@@ -261,23 +261,23 @@ TEST(EndpointGolden, FramesWithoutPayload) {
 
 TEST(EndpointGolden, Begun) {
   expect_golden(
-      "54 43 50 58 0d |begin| 0f 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |begin| 0f 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 00 00 00 00 00 "
       "00 00 00",
       BeginFrame{.operation = kOperation});
   expect_golden(
-      "54 43 50 58 0d |begin| 0f 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |of read| 01 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |begin| 0f 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |of read| 01 00 00 00 00 00 00 00 00 "
       "00 00 00 00 00 00 00",
       BeginFrame{.operation = kOperation, .of_read = true});
   expect_golden(
-      "54 43 50 58 0d |posted| 0e |packed| 02 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 18 17 16 15 14 13 12 11 28 "
+      "54 43 50 58 0e |posted| 0e |packed| 02 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 18 17 16 15 14 13 12 11 28 "
       "27 26 25 24 23 22 21",
       PostedFrame{.sequence = kValue, .bytes = kBytes, .packing = Packing::kPacked});
   expect_golden(
-      "54 43 50 58 0d |ready| 0c 00 00 00 00 00 00 |begun| 01 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 28 27 "
+      "54 43 50 58 0e |ready| 0c 00 00 00 00 00 00 |begun| 01 00 00 00 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 28 27 "
       "26 25 24 23 22 21",
       ReadyFrame{.operation = kOperation, .bytes = kBytes, .begun = true});
   expect_golden(
-      "54 43 50 58 0d |send| 06 00 00 |payload bytes| 14 00 00 00 |begun| 01 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 "
+      "54 43 50 58 0e |send| 06 00 00 |payload bytes| 14 00 00 00 |begun| 01 00 00 00 08 07 06 05 04 03 02 01 18 17 16 15 14 "
       "13 12 11 28 27 26 25 24 23 22 21 |lengths| 00 00 00 00 |ranges| 00 00 00 00 |offers| 00 00 00 00 |notify| 00 00 00 00 "
       "00 00 00 00",
       SendFrame{.operation = kOperation, .sequence = kValue, .bytes = kBytes, .begun = true});
@@ -286,7 +286,7 @@ TEST(EndpointGolden, Begun) {
 TEST(EndpointGolden, Done) {
   const Status refused(Code::kMismatch, "op", "why");
   const char* const literal =
-      "54 43 50 58 0d |done| 10 00 00 |payload bytes| 07 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |TCPX_E_MISMATCH| 0c 00 "
+      "54 43 50 58 0e |done| 10 00 00 |payload bytes| 07 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |TCPX_E_MISMATCH| 0c 00 "
       "00 00 00 00 00 00 00 00 00 00 00 00 00 00 |text| 6f 70 3a 20 77 68 79";
   expect_golden(literal, DoneFrame{.operation = kOperation, .status = refused});
   const Recorder::Frame got = read(from_text(literal));
@@ -295,14 +295,14 @@ TEST(EndpointGolden, Done) {
   EXPECT_EQ(done.operation, kOperation);
   EXPECT_EQ(done.status.to_string(), "TCPX_E_MISMATCH: peer reported: op: why");
   expect_golden(
-      "54 43 50 58 0d |done| 10 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |ok| 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |done| 10 00 00 00 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01 |ok| 00 00 00 00 00 00 00 00 "
       "00 00 00 00 00 00 00 00",
       DoneFrame{.operation = kOperation});
 }
 
 TEST(EndpointGolden, Bye) {
   expect_golden(
-      "54 43 50 58 0d |bye| 15 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |bye| 15 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
       "00 00 00 00 00 00",
       ByeFrame{});
 }
@@ -310,7 +310,7 @@ TEST(EndpointGolden, Bye) {
 // A name and a text that changed places at both ends would come back all the same.
 TEST(EndpointGolden, Notify) {
   const char* const literal =
-      "54 43 50 58 0d |notify| 13 00 00 |payload bytes| 0b 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |notify| 13 00 00 |payload bytes| 0b 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
       "00 00 00 00 00 00 00 00 00 |name| 02 00 00 00 61 62 |text| 76 77 78 79 7a";
   expect_golden(literal, NotifyFrame{.notify = {"ab", "vwxyz"}});
   const Recorder::Frame got = read(from_text(literal));
@@ -344,7 +344,7 @@ TEST(EndpointGolden, PeerMessages) {
   const GrantHeader header{
       .transfer = kOperation, .transfer_bytes = kBytes, .first_chunk = 0x3132333435363738, .count = 3, .reserved = 0};
   const Bytes granted = expect_golden_message(
-      "54 43 50 58 0d |lane| 14 00 00 23 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |grant| 01 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21 |first chunk| "
+      "54 43 50 58 0e |lane| 14 00 00 23 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |grant| 01 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21 |first chunk| "
       "38 37 36 35 34 33 32 31 |count| 03 00 00 00 00 00 00 00 |channels| 02 00 01",
       PeerMessage::kGrant, copy_of(encode_grant(room, {.header = header, .channels = channels})));
   const auto grant = decode_grant(granted, 3);
@@ -355,7 +355,7 @@ TEST(EndpointGolden, PeerMessages) {
   EXPECT_EQ(grant->channels[0], 2);
 
   const Bytes again = expect_golden_message(
-      "54 43 50 58 0d |lane| 14 00 00 20 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |regrant| 02 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21 |chunk| 38 "
+      "54 43 50 58 0e |lane| 14 00 00 20 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |regrant| 02 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21 |chunk| 38 "
       "37 36 35 34 33 32 31 |channel| 02 00 00 00 00 00 00 00",
       PeerMessage::kRegrant,
       copy_of(encode_regrant(
@@ -368,7 +368,7 @@ TEST(EndpointGolden, PeerMessages) {
   EXPECT_EQ(regrant->channel, 2u);
 
   const Bytes lost = expect_golden_message(
-      "54 43 50 58 0d |lane| 14 00 00 17 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |channel down| 03 00 00 00 00 00 00 00 "
+      "54 43 50 58 0e |lane| 14 00 00 17 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |channel down| 03 00 00 00 00 00 00 00 "
       "|to_sender| 01 00 00 00 00 00 00 00 |channel| 02 00 00 00 |TCPX_E_TIMEOUT| 05 00 00 00 |text bytes| 07 00 00 00 00 "
       "00 00 00 6f 70 3a 20 77 68 79",
       PeerMessage::kChannelDown,
@@ -380,12 +380,12 @@ TEST(EndpointGolden, PeerMessages) {
 
   EXPECT_EQ(
       *decode_transfer_number(expect_golden_message(
-          "54 43 50 58 0d |lane| 14 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |received| 04 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01",
+          "54 43 50 58 0e |lane| 14 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |received| 04 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01",
           PeerMessage::kReceived, copy_of(encode_transfer_number(room, kOperation)))),
       kOperation);
   EXPECT_EQ(
       *decode_transfer_number(expect_golden_message(
-          "54 43 50 58 0d |lane| 14 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |submitted| 05 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01",
+          "54 43 50 58 0e |lane| 14 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |submitted| 05 00 00 00 00 00 00 00 |to_sender| 01 00 00 00 00 00 00 00 08 07 06 05 04 03 02 01",
           PeerMessage::kSubmitted, copy_of(encode_transfer_number(room, kOperation)))),
       kOperation);
 }
@@ -408,7 +408,7 @@ TEST(EndpointGolden, StatusCodes) {
 // Both ends count the same window, cut the same pieces and choose alike: numbers that are part of the protocol too.
 TEST(EndpointGolden, Numbers) {
   EXPECT_EQ(kFrameMagic, 0x58504354u);
-  EXPECT_EQ(kProtocolVersion, 13);
+  EXPECT_EQ(kProtocolVersion, 14);
   EXPECT_EQ(kMaxInlineBytes, 65536u);
   EXPECT_EQ(kMaxWireRanges, 16384u);
   EXPECT_EQ(kMaxNotifyNameBytes, 256u);

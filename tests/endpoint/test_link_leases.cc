@@ -21,14 +21,6 @@ class LinkLeases : public NearLinkTest {
   static constexpr uint64_t kPlace = 3, kWord = 17;
 
   std::atomic<uint64_t>& word(uint64_t place = kPlace) { return peer_area_.leases(false).words[place]; }
-  void say_lease(uint64_t place, uint64_t word, const SlotId& slot, const std::vector<WireSource>& sources,
-                 SlotAccess access = SlotAccess::kReadWrite) {
-    const WireLease head{.slot = slot, .word = word, .access = static_cast<uint64_t>(access)};
-    std::vector<std::byte> words(sizeof head + sources.size() * sizeof(WireSource));
-    std::memcpy(words.data(), &head, sizeof head);
-    if (!sources.empty()) std::memcpy(words.data() + sizeof head, sources.data(), words.size() - sizeof head);
-    say_pull(PullTalk::kLease, place, words);
-  }
   std::atomic<uint32_t>& writing(uint64_t place = kPlace) { return peer_area_.leases(false).writing[place]; }
   /// The peer lets the link use these sources as one slot.
   void lease(const std::vector<WireSource>& sources, const SlotId& slot = kSlot, uint64_t place = kPlace,

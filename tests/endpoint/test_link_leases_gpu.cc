@@ -8,14 +8,10 @@ class LinkLeasesOnGpu : public LinkShares {
  protected:
   /// Shares memory of the peer, and lets the link use it as a slot. @return the word of the lease
   std::atomic<uint64_t>& lend() {
-    struct {
-      WireLease head;
-      WireSource source;
-    } const words{{{0, 1}, 9, static_cast<uint64_t>(SlotAccess::kReadWrite)}, {kShare, kBase, kLong}};
     std::atomic<uint64_t>& word = peer_area_.leases(false).words[0];
     word = 9;
     share(kLong);
-    say_pull(PullTalk::kLease, 0, std::as_bytes(std::span(&words, 1)));
+    say_lease(0, 9, {0, 1}, {{kShare, kBase, kLong}});
     steps(2);
     return word;
   }

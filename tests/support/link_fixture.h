@@ -54,7 +54,8 @@ class LinkTest : public ::testing::Test {
     Duration timeout = std::chrono::seconds(30);
   };
 
-  LinkTest() {
+  /// @param copy_threads of the HostCopier; so few as 5 are those of few cores
+  explicit LinkTest(size_t copy_threads = 8) : host_copier_(copy_threads) {
     allow_log("has ended: ");
     renew();
   }
@@ -281,7 +282,7 @@ class LinkTest : public ::testing::Test {
   MemoryOps* machine_ = ops_.get();  // for copies within the host, of links made from now on; must outlive them
   SlowCopier copier_;
   std::unique_ptr<SegmentCopier> bulk_copier_ = ops_->make_segment_copier(0).value();
-  HostCopier host_copier_{8};
+  HostCopier host_copier_;
   Unmapper unmapper_{ops_, 0, {}};
   InlineCopies copies_{*ops_, copier_, 0};
   StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes, unmapper_};

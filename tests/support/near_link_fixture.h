@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -16,7 +17,7 @@ namespace tcpx::testing {
 
 class NearLinkTest : public LinkTest {
  protected:
-  NearLinkTest() { renew(make_host(true)); }
+  explicit NearLinkTest(size_t copy_threads = 8) : LinkTest(copy_threads) { renew(make_host(true)); }
   /// The things that both share. @param reads each can read the other's memory
   std::unique_ptr<HostPeer> make_host(bool reads) {
     const UniqueFd memory = SharedArea::make().value();
@@ -56,9 +57,18 @@ class NearLinkTest : public LinkTest {
     say_raw(make_header(FrameType::kReady, static_cast<uint64_t>(id), 0, bytes), offers_of(sources));
   }
   void say_pull(PullTalk what, uint64_t share, std::span<const std::byte> words = {}) {
-    say_raw(make_header(FrameType::kLane, share, static_cast<uint64_t>(what), what == PullTalk::kUnshared ? 1 : 0,
-                        Packing::kWhole, Way::kPull),
+    say_raw(make_header(FrameType::kLane, share, static_cast<uint64_t>(what), is_to_sender(what) ? 1 : 0, Packing::kWhole,
+                        Way::kPull),
             words);
+  }
+  /// The peer lets the link use these sources as one slot, once the word of that place is `word`.
+  void say_lease(uint64_t place, uint64_t word, const SlotId& slot, const std::vector<WireSource>& sources,
+                 SlotAccess access = SlotAccess::kReadWrite) {
+    const WireLease head{.slot = slot, .word = word, .access = static_cast<uint64_t>(access)};
+    std::vector<std::byte> words(sizeof head + sources.size() * sizeof(WireSource));
+    std::memcpy(words.data(), &head, sizeof head);
+    if (!sources.empty()) std::memcpy(words.data() + sizeof head, sources.data(), words.size() - sizeof head);
+    say_pull(PullTalk::kLease, place, words);
   }
   void share(uint64_t number, const MemoryShare& memory) {
     say_pull(PullTalk::kShare, number, std::as_bytes(std::span(&memory, 1)));

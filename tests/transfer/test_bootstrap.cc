@@ -380,7 +380,7 @@ TEST(BootstrapConnect, AnswersOfAnotherServiceOrVersionAreNamed) {
   const auto told = encode_frame(encode_finish(Status(Code::kUnsupported, "hello", "too new")));
   const std::tuple<std::vector<std::byte>, Code, const char*> answers[] = {
       {vector_of("SSH-2.0-OpenSSH_9.2p1\r\n"), Code::kProtocol, "SSH-2.0-OpenSSH"},
-      {hello_with(4, {std::byte{kProtocolVersion + 1}}), Code::kUnsupported, "version 14"},
+      {hello_with(4, {std::byte{kProtocolVersion + 1}}), Code::kUnsupported, "version 15"},
       {told, Code::kUnsupported, "peer reported: hello: too new"}};
   for (const auto& [answer, code, text] : answers) {
     const Status status = answer_to_client(answer, false);

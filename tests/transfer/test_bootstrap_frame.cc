@@ -51,10 +51,10 @@ Status refusal(const std::vector<std::byte>& bytes) {
 TEST(BootstrapFrame, LooksOnTheWireAsDocumented) {
   const auto bytes = encode_frame({FrameType::kFinish, bytes_of("xyz"), 7});
   ASSERT_EQ(bytes.size(), 40u + 3u + 8u);
-  EXPECT_EQ(std::memcmp(bytes.data(), "TCPX\x0d\x05\x00\x00\x03\x00\x00\x00", 12), 0);
+  EXPECT_EQ(std::memcmp(bytes.data(), "TCPX\x0e\x05\x00\x00\x03\x00\x00\x00", 12), 0);
   for (size_t i = 12; i < 40; ++i) EXPECT_EQ(bytes[i], std::byte(i == 24 ? 7 : 0)) << i;
   EXPECT_EQ(std::memcmp(bytes.data() + 40, "xyz", 3), 0);
-  const uint64_t check = 0x224ab380287e141;  // by Python, from the definition of base/byte_sum.h
+  const uint64_t check = 0x224ab3802886141;  // by Python, from the definition of base/byte_sum.h
   EXPECT_EQ(std::memcmp(bytes.data() + 43, &check, sizeof check), 0);
 }
 
@@ -110,10 +110,10 @@ TEST(BootstrapFrame, ForeignGreetingsAreRefusedAtTheFirstWrongByte) {
 
 TEST(BootstrapFrame, HeaderFieldsOutOfRangeAreRefusedByName) {
   EXPECT_EQ(refusal(with_field<char>(3, 'Y')).code(), Code::kProtocol) << "magic";
-  for (const uint8_t version : {0, 7, 8, 9, 10, 11, 12, kProtocolVersion + 1, 255}) {
+  for (const uint8_t version : {0, 7, 8, 9, 10, 11, 12, 13, kProtocolVersion + 1, 255}) {
     const Status other = refusal(with_field<uint8_t>(4, version));
     EXPECT_EQ(other.code(), Code::kUnsupported);
-    EXPECT_EQ(other.detail(), concat("the peer speaks version ", version, " of the protocol, this build speaks 13"));
+    EXPECT_EQ(other.detail(), concat("the peer speaks version ", version, " of the protocol, this build speaks 14"));
   }
   for (const uint8_t type : {0, 22, 255}) EXPECT_EQ(refusal(with_field<uint8_t>(5, type)).code(), Code::kProtocol) << type;
   EXPECT_EQ(refusal(with_field<uint8_t>(6, 3)).code(), Code::kProtocol) << "packing";
@@ -138,7 +138,7 @@ TEST(BootstrapFrame, ABuildFromBeforeVersionEightIsNamed) {
   std::vector<std::byte> old(48);
   std::copy(hello.begin(), hello.end(), old.begin());
   EXPECT_EQ(refusal(old).to_string(),
-            "TCPX_E_UNSUPPORTED: read frame: the peer speaks version 7 or older of the protocol, this build speaks 13");
+            "TCPX_E_UNSUPPORTED: read frame: the peer speaks version 7 or older of the protocol, this build speaks 14");
 }
 
 TEST(BootstrapFrame, OfAFrameThatIsNotOfTheSetUpOnlyTheHeaderIsWanted) {
