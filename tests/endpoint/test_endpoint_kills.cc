@@ -161,6 +161,7 @@ INSTANTIATE_TEST_SUITE_P(, EndpointKillsOfUsers,
 struct Use {
   const char* name;
   OperationKind kind;
+  size_t parts = 6;  // of the memory, an operation for each; one alone is copied by both ends
   bool both_hidden = false;
 };
 
@@ -168,11 +169,12 @@ struct Use {
 class EndpointKillsOfOwners : public EndpointProcesses, public ::testing::WithParamInterface<Use> {
  protected:
   EndpointKillsOfOwners() : EndpointProcesses(GetParam().both_hidden) {}
-  static constexpr size_t kParts = 6, kPart = (4 << 20) + 4097;
+  static constexpr size_t kBytes = 6 * ((4 << 20) + 4097);
   std::vector<OperationId> start_parts() {
     std::vector<OperationId> ids;
-    for (size_t offset = 0; offset < kParts * kPart; offset += kPart) {
-      const LocalRange range = memory_.range(offset, kPart);
+    const size_t part = kBytes / GetParam().parts;
+    for (size_t offset = 0; offset < kBytes; offset += part) {
+      const LocalRange range = memory_.range(offset, part);
       const RemoteRange remote{slot_, offset};
       ids.push_back(start(*endpoint_, GetParam().kind, conn_, {&range, 1}, {&remote, 1}).value());
     }
@@ -183,7 +185,7 @@ class EndpointKillsOfOwners : public EndpointProcesses, public ::testing::WithPa
 TEST_P(EndpointKillsOfOwners, EndWhatUsesTheirMemory) {
   const bool reads = GetParam().kind == OperationKind::kRead;
   const ConnId first = conn_;
-  const std::span<std::byte> memory = std::span(memory_.bytes()).first(kParts * kPart);
+  const std::span<std::byte> memory = std::span(memory_.bytes()).first(kBytes);
   size_t cut = 0;
   for (size_t round = 0; round < kKills; ++round) {
     PeerProcess owner(0, hidden_);
@@ -220,8 +222,10 @@ TEST_P(EndpointKillsOfOwners, EndWhatUsesTheirMemory) {
 
 INSTANTIATE_TEST_SUITE_P(, EndpointKillsOfOwners,
                          ::testing::Values(Use{"LongReads", OperationKind::kRead}, Use{"LongWrites", OperationKind::kWrite},
-                                           Use{"RingReads", OperationKind::kRead, true},
-                                           Use{"RingWrites", OperationKind::kWrite, true}),
+                                           Use{"JointReads", OperationKind::kRead, 1},
+                                           Use{"JointWrites", OperationKind::kWrite, 1},
+                                           Use{.name = "RingReads", .kind = OperationKind::kRead, .both_hidden = true},
+                                           Use{.name = "RingWrites", .kind = OperationKind::kWrite, .both_hidden = true}),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
