@@ -59,8 +59,8 @@ PATHS = {
 class End:
     """One agent with its memory. Runs in a process of its own, driven by lines of JSON."""
 
-    def __init__(self, name, backend, kind, gpu, size, progress_thread, parameters):
-        self.memory = memory.allocate(kind, gpu, size)
+    def __init__(self, name, backend, kind, gpu, size, progress_thread, parameters, huge):
+        self.memory = memory.allocate(kind, gpu, size, huge)
         self.api = wheel.load()
         self.agent = wheel.agent(self.api, name, backend, parameters, self.memory.gpu, progress_thread)
         self.agent.register_memory([(self.memory.address, size, self.memory.gpu, "")], kind)
@@ -240,7 +240,7 @@ def report(tables, backends, devices, options):
     columns = [("block", "B"), ("blocks", "")]
     for name in backends:
         columns += [(name, "GB/s"), (f"{name}, time", "us"), (f"{name}, submit", "us")]
-    names = ("memory", "gpus", "layers", "samples", "pause", "target", "progress_thread")
+    names = ("memory", "pages", "gpus", "layers", "samples", "pause", "target", "progress_thread")
     return result.report(options, names, tables, columns, benchmark="bench_nixl", about=__doc__, version=wheel.version(), abi="NIXL",
                          devices=devices)  # fmt: skip
 
@@ -262,6 +262,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default="UCX,TCPX", help="the first is what the others are compared with (default %(default)s)")
     parser.add_argument("--memory", choices=("dram", "vram"), default="dram", help="(default %(default)s)")
+    parser.add_argument("--pages", choices=("huge", "small"), default="huge", help="of the host's memory (default %(default)s)")
     parser.add_argument("--gpus", default="0,0", help="of the two ends (default %(default)s)")
     parser.add_argument("--patterns", default="8B,64MiB,4096x32KiB", help="of " + ", ".join(PATTERNS) + " (default %(default)s)")
     parser.add_argument("--operations", default="WRITE,READ", help="(default %(default)s)")
@@ -278,7 +279,7 @@ def main():
                         help="agents with NIXL's progress thread, as its Python interface makes them by default (default: none, as nixlbench)")
     parser.add_argument("--plugins", help="folder with libplugin_TCPX.so (default: where the wheel or NIXL_PLUGIN_DIR has it)")
     parser.add_argument("--json", metavar="FILE", help="write all numbers to this file")
-    parser.add_argument("--end", nargs=7, help=argparse.SUPPRESS)
+    parser.add_argument("--end", nargs=8, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.end:
         name, backend, kind, gpu, size, *how = options.end
@@ -297,10 +298,11 @@ def main():
     folder = with_stock_plugins(options.plugins) if options.plugins else None
     size = options.layers * max(blocks * block for blocks, block in map(PATTERNS.get, patterns))
     gpus, threads = [int(gpu) for gpu in options.gpus.split(",")], json.dumps(options.progress_thread)
-    parameters = LOCAL if options.local else {}
-    pairs = [Pair(name, options.memory.upper(), gpus, size, threads, json.dumps(parameters.get(name, {}))) for name in backends]
+    parameters, huge = LOCAL if options.local else {}, json.dumps(options.pages == "huge")
+    pairs = [Pair(name, options.memory.upper(), gpus, size, threads, json.dumps(parameters.get(name, {})), huge) for name in backends]
     path = "one host" if options.local else "TCP"
-    print(f"{options.memory.upper()}, {path}, NIXL {wheel.version()}, {options.samples} samples of {options.seconds} s")
+    pages = f", {options.pages} pages" if options.memory == "dram" else ""
+    print(f"{options.memory.upper()}{pages}, {path}, NIXL {wheel.version()}, {options.samples} samples of {options.seconds} s")
     tables = {}
     for lists in kinds:
         for operation in operations:

@@ -1,17 +1,29 @@
 """Memory of an agent, of the host or of a GPU, read and written like an array of bytes. GPU memory comes from the driver alone."""
 
 import ctypes
+import mmap
 
 import numpy
 
 
+HUGE_PAGE = 2 << 20
+
+
 class HostMemory:
-    """Zeros at first."""
+    """Zeros at first, from the begin of a huge page on. A copy between processes pins each page of one of them, so it is faster with few of
+    them; of ordinary memory it is chance, by its address, how much of it lies in huge ones."""
 
     kind, gpu, place = "DRAM", 0, "host memory"
 
-    def __init__(self, size):
-        self.data = numpy.zeros(size, dtype=numpy.uint8)
+    def __init__(self, size, huge):
+        room = mmap.mmap(-1, size + 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            room.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
+        except OSError:
+            pass  # a kernel that has small ones alone
+        data = numpy.frombuffer(room, dtype=numpy.uint8)
+        self.data = data[-data.ctypes.data % HUGE_PAGE :][:size]
+        self.data[:] = 0
         self.address, self.size = self.data.ctypes.data, size
 
     def __setitem__(self, where, values):
@@ -63,6 +75,6 @@ class GpuMemory:
         return data
 
 
-def allocate(kind, gpu, size):
-    """@param kind "DRAM" or "VRAM"; for "DRAM" the GPU does not count"""
-    return GpuMemory(gpu, size) if kind == "VRAM" else HostMemory(size)
+def allocate(kind, gpu, size, huge=False):
+    """@param kind "DRAM" or "VRAM"; for "DRAM" the GPU does not count, and `huge` says in which pages it lies"""
+    return GpuMemory(gpu, size) if kind == "VRAM" else HostMemory(size, huge)
