@@ -71,6 +71,7 @@ class JointCopy {
   bool is_over() const { return words_->helped.load() - helped_before_ >= slices() - own_ - left_; }
   /// At that end, when it is over: true when every byte is in place.
   bool is_whole() const { return !given_up_ && words_->failed.load() != number_; }
+  bool is_given_up() const { return given_up_; }
 
   /// At the helper: it has copied, or could not, the slice that it took last.
   void end_slice(bool copied) {

@@ -23,7 +23,6 @@ class HostMemory:
             pass  # a kernel that has small ones alone
         data = numpy.frombuffer(room, dtype=numpy.uint8)
         self.data = data[-data.ctypes.data % HUGE_PAGE :][:size]
-        self.data[:] = 0
         self.address, self.size = self.data.ctypes.data, size
 
     def __setitem__(self, where, values):

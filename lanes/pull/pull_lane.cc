@@ -103,7 +103,7 @@ bool PullLane::push_leased(std::unique_ptr<Job>& job, std::span<const WireRange>
 
 // Where there are many threads, they copy what is longer faster.
 bool PullLane::is_joint(const Job& job, const Pull& pull) const {
-  return job.alone && job.bytes >= kLeastJoint && job.bytes <= JointCopy::kMostBytes &&
+  return joins_ && job.alone && job.bytes >= kLeastJoint && job.bytes <= JointCopy::kMostBytes &&
          (job.bytes <= HostCopier::kAtOnceAlone || parts_.host_copier.has_few_threads()) && job.ranges.size() == 1 &&
          pull.found.rows.size() == 1 && peer_.is_read && (peer_.process || peer_.same_process) && !stream_.peer_sleeps() &&
          std::none_of(pulls_.begin(), pulls_.end(), [](const Pull& other) { return other.joint; });
@@ -348,6 +348,7 @@ Result<bool> PullLane::step_jointly(Pull& pull) {
   }
   if (!joint.is_over()) return peer_.has_ended() ? Result<bool>(check_peer()) : false;
   if (joint.is_whole()) return true;
+  if (!joint.is_given_up()) joins_ = false;  // it may be so each time: all would be copied twice
   if (pull.copy != nullptr) return pull.copy->status();
   return Status(Code::kSystem, "copy together with the peer", "some of the memory is not there");
 }

@@ -145,6 +145,7 @@ class PullLane final : public Lane {
   PeerLeases leases_;
   std::deque<Pull> pulls_;
   uint32_t joint_copies_ = 0;  // number of the last one
+  bool joins_ = true;          // the peer has not failed to copy what this end could
   Status status_;
 };
 

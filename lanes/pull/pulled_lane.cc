@@ -72,8 +72,10 @@ Status PulledLane::on_join(const LaneFrame& frame) {
   return Status::ok();
 }
 
-// Copies a few slices. @return true when it has
+// Copies a few slices, unless the peer has given up the connection: it may use its memory for something else by now. @return true when
+// it has
 bool PulledLane::help() {
+  if (help_ && host_.peer_alive().load() != 1) help_.reset();
   if (!help_) return false;
   const WithoutTracingRight without;
   for (size_t i = 0; help_ && i < JointCopy::kSlicesAtOnce; ++i) {

@@ -140,6 +140,25 @@ TEST_F(LinkBeginsJointCopies, WhatThePeerCouldNotCopyIsAskedFor) {
   }
 }
 
+// Memory that only its own process can read, for instance.
+TEST_F(LinkBeginsJointCopies, APeerThatCouldNotCopyIsNotAskedToAgain) {
+  lease();
+  const OperationId first = begin(OperationKind::kWrite);
+  JointCopy helper = this->helper(asked());
+  ASSERT_TRUE(helper.take());
+  helper.end_slice(false);
+  ASSERT_TRUE(await(FrameType::kWrite));
+  say_go(first, Way::kPull);
+  say_done(first);
+  ASSERT_TRUE(drive([&] { return !pending(first); }));
+  EXPECT_TRUE(end_of(first).is_ok());
+  const OperationId second = begin(OperationKind::kRead);
+  ASSERT_TRUE(drive([&] { return !pending(second); }));
+  EXPECT_TRUE(end_of(second).is_ok());
+  EXPECT_FALSE(asked());
+  EXPECT_EQ(mine_, peers_own_);
+}
+
 TEST_F(LinkBeginsJointCopies, WhatIsNotThereIsAskedForAndTheLeaseLasts) {
   void* const untouched = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(untouched, MAP_FAILED);
@@ -362,6 +381,20 @@ TEST_F(LinkHelpsJointCopies, AFailedLinkCopiesNothing) {
   EXPECT_EQ(mine_, then);
   own.give_up();
   EXPECT_TRUE(own.is_over()) << "what it had taken, it has copied";
+}
+
+TEST_F(LinkHelpsJointCopies, NothingMoreForAPeerThatHasGivenUp) {
+  const SlotId slot = leased();
+  const WireJoint joint = asked(slot, false);
+  JointCopy own = begun(1, joint);
+  say_join(1, joint);
+  steps(2);
+  ASSERT_TRUE(own.take()) << "it goes on";
+  peer_alive() = 0;
+  const Bytes then = peers_own_;
+  steps(5);
+  EXPECT_EQ(peers_own_, then);
+  EXPECT_FALSE(link_->serves(id_));
 }
 
 TEST_F(LinkHelpsJointCopies, OfMemoryThatIsNotThereItSaysSo) {
