@@ -195,8 +195,9 @@ TEST_F(LinkBeginsJointCopies, AFailedLinkWaitsForThePeersSlice) {
   JointCopy helper = this->helper(asked());
   ASSERT_TRUE(helper.take());
   link_->fail(Status(Code::kCancelled, "test", "it fails"));
-  steps(20);
+  steps(1);
   EXPECT_FALSE(helper.take()) << "and lets it begin no other";
+  steps(20);
   EXPECT_TRUE(pending(id));
   EXPECT_FALSE(link_->closed());
   helper.end_slice(true);
@@ -374,9 +375,9 @@ TEST_F(LinkHelpsJointCopies, AFailedLinkCopiesNothing) {
   JointCopy own = begun(1, joint);
   say_join(1, joint);
   steps(2);
+  const Bytes then = mine_;
   link_->fail(Status(Code::kCancelled, "test", "it fails"));
   ASSERT_TRUE(drive([&] { return link_->closed(); }));
-  const Bytes then = mine_;
   steps(5);
   EXPECT_EQ(mine_, then);
   own.give_up();
