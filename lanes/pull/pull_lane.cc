@@ -335,6 +335,7 @@ Result<bool> PullLane::step_on_gpu(Pull& pull) {
 Result<bool> PullLane::step_jointly(Pull& pull) {
   JointCopy& joint = *pull.joint;
   if (!status_.is_ok()) joint.give_up();
+  (void)peer_.pages();  // to open it may take the right
   const WithoutTracingRight without;
   for (size_t i = 0; i < JointCopy::kSlicesAtOnce; ++i) {
     const auto slice = joint.take();
