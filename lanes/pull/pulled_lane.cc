@@ -47,7 +47,7 @@ void PulledLane::lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot
   stream_.send(talk(PullTalk::kLease, given.place, words));
 }
 
-// Of a slot that is not leased any more it takes no notice: the peer copies alone, or asks.
+// It takes no notice of a slot that is not leased any more: the peer copies alone, or asks.
 Status PulledLane::on_join(const LaneFrame& frame) {
   WireJoint asked{};
   if (frame.words.size() != sizeof asked)

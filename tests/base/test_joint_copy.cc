@@ -90,7 +90,7 @@ TEST_F(JointCopies, WhatTheHelperCouldNotCopyIsMissed) {
   EXPECT_EQ(take_all(starter).size(), 7u);
   EXPECT_TRUE(starter.is_over());
   EXPECT_FALSE(starter.is_whole());
-  // Of the next one it says nothing.
+  // It says nothing of the next one.
   JointCopy next = copy(false, kNumber + 1);
   next.begin();
   EXPECT_EQ(take_all(next).size(), 8u);
