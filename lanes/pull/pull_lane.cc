@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/read_process.h"
 #include "base/spin_time.h"
 #include "base/text.h"
 #include "lanes/pull/joint_slice.h"
@@ -335,8 +334,6 @@ Result<bool> PullLane::step_on_gpu(Pull& pull) {
 Result<bool> PullLane::step_jointly(Pull& pull) {
   JointCopy& joint = *pull.joint;
   if (!status_.is_ok()) joint.give_up();
-  (void)peer_.pages();  // to open it may take the right
-  const WithoutTracingRight without;
   for (size_t i = 0; i < JointCopy::kSlicesAtOnce; ++i) {
     const auto slice = joint.take();
     if (!slice) break;

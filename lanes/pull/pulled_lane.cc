@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "base/read_process.h"
 #include "lanes/pull/joint_slice.h"
 
 namespace tcpx {
@@ -76,9 +75,6 @@ Status PulledLane::on_join(const LaneFrame& frame) {
 // it has
 bool PulledLane::help() {
   if (help_ && host_.peer_alive().load() != 1) help_.reset();
-  if (!help_) return false;
-  (void)host_.pages();  // to open it may take the right
-  const WithoutTracingRight without;
   for (size_t i = 0; help_ && i < JointCopy::kSlicesAtOnce; ++i) {
     const auto slice = help_->joint.take();
     if (!slice) {
