@@ -155,8 +155,7 @@ std::shared_ptr<HostCopy> HostCopier::start_write(pid_t process, std::span<const
 }
 
 std::shared_ptr<HostCopy> HostCopier::start_sum(std::shared_ptr<const ByteSumKey> key, std::span<const CopySegment> segments) {
-  return begin({.kind = Kind::kSum, .pages = own_pages(), .may_hang = MayHang::kSources, .key = std::move(key)}, segments, false,
-               false);
+  return begin({.kind = Kind::kSum, .pages = own_pages(), .may_hang = MayHang::kSources, .key = std::move(key)}, segments, false);
 }
 
 std::shared_ptr<HostCopy> HostCopier::begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone,

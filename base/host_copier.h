@@ -67,7 +67,8 @@ class HostCopier {
   size_t slice_bytes_of(size_t bytes) const;
   size_t most_at_once(bool alone) const;
   std::shared_ptr<const Pagemap> own_pages();
-  std::shared_ptr<HostCopy> begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone, bool only_at_once);
+  std::shared_ptr<HostCopy> begin(HostCopy::Work work, std::span<const CopySegment> segments, bool alone,
+                                  bool only_at_once = false);
   void run_or_share(const std::shared_ptr<HostCopy>& copy, bool at_once);
   bool share(const std::shared_ptr<HostCopy>& copy);
 
