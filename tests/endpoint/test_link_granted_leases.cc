@@ -16,20 +16,14 @@ class LinkGrantedLeases : public NearLinkTest {
   using Given = std::optional<std::pair<FrameHeader, WireLease>>;
   /// The lease that the link gives. @param sources gets those of the slot
   Given given(std::vector<WireSource>& sources) {
-    for (auto frame = heard_.frames.begin(); frame != heard_.frames.end(); ++frame) {
-      LaneFrame lane;
-      if (frame->header.type != static_cast<uint8_t>(FrameType::kLane) || !decode(frame->header, frame->payload, lane).is_ok() ||
-          lane.what != static_cast<uint64_t>(PullTalk::kLease))
-        continue;
-      WireLease lease;
-      EXPECT_GT(lane.words.size(), sizeof lease);
-      std::memcpy(&lease, lane.words.data(), sizeof lease);
-      sources = WireArray<WireSource>(lane.words.subspan(sizeof lease)).to_vector();
-      const FrameHeader header = frame->header;
-      heard_.frames.erase(frame);
-      return std::pair(header, lease);
-    }
-    return std::nullopt;
+    const auto heard = hear_pull(PullTalk::kLease);
+    if (!heard) return std::nullopt;
+    const auto& [header, words] = *heard;
+    WireLease lease;
+    EXPECT_GT(words.size(), sizeof lease);
+    std::memcpy(&lease, words.data(), sizeof lease);
+    sources = WireArray<WireSource>(std::span(words).subspan(sizeof lease)).to_vector();
+    return std::pair(header, lease);
   }
   Given given() {
     std::vector<WireSource> sources;

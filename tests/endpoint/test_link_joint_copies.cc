@@ -41,19 +41,13 @@ class LinkBeginsJointCopies : public JointLinkTest {
   /// The number of the copy that the link asks the peer to join, and its words.
   Asked asked() {
     (void)peer_->receive(heard_);
-    for (auto frame = heard_.frames.begin(); frame != heard_.frames.end(); ++frame) {
-      LaneFrame lane;
-      if (frame->header.type != static_cast<uint8_t>(FrameType::kLane) || !decode(frame->header, frame->payload, lane).is_ok() ||
-          lane.what != static_cast<uint64_t>(PullTalk::kJoin))
-        continue;
-      WireJoint joint{};
-      EXPECT_TRUE(lane.to_sender && lane.words.size() == sizeof joint);
-      std::memcpy(&joint, lane.words.data(), sizeof joint);
-      const auto number = static_cast<uint32_t>(lane.number);
-      heard_.frames.erase(frame);
-      return std::pair(number, joint);
-    }
-    return std::nullopt;
+    const auto heard = hear_pull(PullTalk::kJoin);
+    if (!heard) return std::nullopt;
+    const auto& [header, words] = *heard;
+    WireJoint joint{};
+    EXPECT_EQ(words.size(), sizeof joint);
+    std::memcpy(&joint, words.data(), sizeof joint);
+    return std::pair(static_cast<uint32_t>(header.operation), joint);
   }
   /// The peer's end of that copy.
   JointCopy helper(const Asked& asked) {
@@ -327,6 +321,12 @@ class LinkHelpsJointCopies : public JointLinkTest {
     copy.begin();
     return copy;
   }
+  /// The same, which the link has been asked to join.
+  JointCopy joined(const WireJoint& joint) {
+    const JointCopy own = begun(1, joint);
+    say_join(1, joint);
+    return own;
+  }
 };
 
 TEST_F(LinkHelpsJointCopies, ItCopiesFromTheBack) {
@@ -355,10 +355,7 @@ TEST_F(LinkHelpsJointCopies, ItCopiesFromTheBack) {
 
 // A few slices in a turn, and the region is held from the first to the last.
 TEST_F(LinkHelpsJointCopies, OthersHaveTheirTurnMeanwhile) {
-  const SlotId slot = leased();
-  const WireJoint joint = asked(slot, true);
-  JointCopy own = begun(1, joint);
-  say_join(1, joint);
+  JointCopy own = joined(asked(leased(), true));
   steps(2);
   EXPECT_FALSE(own.is_over());
   EXPECT_TRUE(link_->serves(id_));
@@ -370,10 +367,7 @@ TEST_F(LinkHelpsJointCopies, OthersHaveTheirTurnMeanwhile) {
 }
 
 TEST_F(LinkHelpsJointCopies, AFailedLinkCopiesNothing) {
-  const SlotId slot = leased();
-  const WireJoint joint = asked(slot, true);
-  JointCopy own = begun(1, joint);
-  say_join(1, joint);
+  JointCopy own = joined(asked(leased(), true));
   steps(2);
   const Bytes then = mine_;
   link_->fail(Status(Code::kCancelled, "test", "it fails"));
@@ -385,10 +379,7 @@ TEST_F(LinkHelpsJointCopies, AFailedLinkCopiesNothing) {
 }
 
 TEST_F(LinkHelpsJointCopies, NothingMoreForAPeerThatHasGivenUp) {
-  const SlotId slot = leased();
-  const WireJoint joint = asked(slot, false);
-  JointCopy own = begun(1, joint);
-  say_join(1, joint);
+  JointCopy own = joined(asked(leased(), false));
   steps(2);
   ASSERT_TRUE(own.take()) << "it goes on";
   peer_alive() = 0;
@@ -399,12 +390,10 @@ TEST_F(LinkHelpsJointCopies, NothingMoreForAPeerThatHasGivenUp) {
 }
 
 TEST_F(LinkHelpsJointCopies, OfMemoryThatIsNotThereItSaysSo) {
-  const SlotId slot = leased();
-  WireJoint joint = asked(slot, true);
+  WireJoint joint = asked(leased(), true);
   joint.address = 4096;
   const Bytes before = mine_;
-  JointCopy own = begun(1, joint);
-  say_join(1, joint);
+  JointCopy own = joined(joint);
   steps(3);
   own.give_up();
   EXPECT_TRUE(own.is_over());

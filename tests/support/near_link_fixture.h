@@ -88,6 +88,20 @@ class NearLinkTest : public LinkTest {
     (void)drive([&] { return header || (header = hear(type)).has_value(); });
     return header;
   }
+  /// The oldest message of that kind about pulls that has come and was not taken: its header and its words. The others stay.
+  std::optional<std::pair<FrameHeader, Bytes>> hear_pull(PullTalk what) {
+    for (auto frame = heard_.frames.begin(); frame != heard_.frames.end(); ++frame) {
+      LaneFrame lane;
+      if (frame->header.type != static_cast<uint8_t>(FrameType::kLane) || !decode(frame->header, frame->payload, lane).is_ok() ||
+          lane.what != static_cast<uint64_t>(what))
+        continue;
+      EXPECT_EQ(lane.to_sender, is_to_sender(what));
+      std::pair heard(frame->header, Bytes(lane.words.begin(), lane.words.end()));
+      heard_.frames.erase(frame);
+      return heard;
+    }
+    return std::nullopt;
+  }
   /// The payload of the next frame of that type, which offers bytes.
   std::optional<OperationPayload> offer(FrameType type) {
     std::optional<OperationPayload> offered;
