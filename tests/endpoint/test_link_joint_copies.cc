@@ -15,7 +15,7 @@ namespace {
 class JointLinkTest : public NearLinkTest {
  protected:
   static constexpr size_t kBytes = 32 * JointCopy::kSliceBytes, kSlice = JointCopy::kSliceBytes;
-  JointLinkTest() : NearLinkTest(1) {}
+  explicit JointLinkTest(size_t copy_threads = 1) : NearLinkTest(copy_threads) {}
 
   HeldRange mine(size_t offset = 0, size_t bytes = kBytes) { return {registry_.use(id_).value(), mine_.data() + offset, bytes}; }
 
@@ -25,6 +25,7 @@ class JointLinkTest : public NearLinkTest {
 
 class LinkBeginsJointCopies : public JointLinkTest {
  protected:
+  using JointLinkTest::JointLinkTest;
   static constexpr SlotId kSlot{0, 1};
   using Asked = std::optional<std::pair<uint32_t, WireJoint>>;
 
@@ -232,6 +233,24 @@ TEST_F(LinkBeginsJointCopies, NotBesideOthersOrOfManyPiecesOrLittle) {
   const OperationId other = start(OperationKind::kRead, {.ranges = one(host(0, kLong)), .remote = {{{5, 5}, 0, kLong}}});
   EXPECT_FALSE(joins(one(mine()), {{kSlot, 0, kBytes}}));
   cancel(other);
+}
+
+class LinkOfManyCoresBeginsJointCopies : public LinkBeginsJointCopies {
+ protected:
+  LinkOfManyCoresBeginsJointCopies() : LinkBeginsJointCopies(8) {}
+};
+
+TEST_F(LinkOfManyCoresBeginsJointCopies, OnlyWhatItsThreadsWouldNotShare) {
+  constexpr size_t kLeastByThreads = 2 * HostCopy::kTableBytes;
+  lease();
+  for (const OperationKind kind : kBoth) {
+    for (const size_t bytes : {kLeastByThreads - 1, kLeastByThreads}) {
+      const OperationId id = begin(kind, bytes);
+      EXPECT_TRUE(drive([&] { return !pending(id); }));
+      EXPECT_TRUE(end_of(id).is_ok());
+      EXPECT_EQ(asked().has_value(), bytes < kLeastByThreads) << bytes;
+    }
+  }
 }
 
 TEST_F(LinkBeginsJointCopies, NotWithAPeerThatCannotReadOrWhoseEndCouldNotBeSeen) {
