@@ -7,6 +7,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -142,6 +143,9 @@ bool end_short_copy(void*) {
 }
 #endif
 
+// So many bytes memcpy(3) copies with vector instructions on every processor that has them.
+constexpr size_t kVectorBytes = 1024;
+
 constexpr std::array<int, 2> kFaults{SIGSEGV, SIGBUS};
 
 /// The earlier handlers of kFaults. Signal handlers belong to the process, so this is one variable for the process; it is written
@@ -246,7 +250,13 @@ int guarded(std::span<const CopySegment> segments, auto access) noexcept {
 }  // namespace
 
 int guarded_copy(std::span<const CopySegment> segments) noexcept {
-  return guarded(segments, [](const CopySegment& segment) { std::memcpy(segment.to, segment.from, segment.bytes); });
+  return guarded(segments, [](const CopySegment& segment) {
+    const size_t most = aliases(segment.to, segment.from) ? kVectorBytes : segment.bytes;
+    for (size_t at = 0, bytes; at < segment.bytes; at += bytes) {
+      bytes = std::min(most, segment.bytes - at);
+      std::memcpy(segment.to + at, segment.from + at, bytes);
+    }
+  });
 }
 
 int guarded_read(std::span<const std::byte> memory, ReadMemory read, void* context) noexcept {

@@ -16,9 +16,21 @@ namespace {
 // Most segments of one system call; their lists are on the stack.
 constexpr size_t kSegmentsOfCall = 64;
 
+// Also where an application has given address 0, which has no other bytes for C++.
+template <class Byte>
+Byte* byte_at(Byte* first, size_t offset) {
+  return reinterpret_cast<Byte*>(reinterpret_cast<uintptr_t>(first) + offset);
+}
+
+// By way of a buffer of so many bytes, 1 MiB that aliases takes 170 us instead of 650 (of 128 KiB: 150, of 16 KiB: 270); else 125. What is
+// shorter than this waits for the system call.
+constexpr size_t kNearBytes = 64 * 1024, kLeastByWayOfNear = 8 * 1024;
+
+using Copy = decltype(read_process);
+
 // Copies memory of a process into this one, or out of it. @param copy read_process or write_process
 // @param segments of one call @return errno; 0: everything has been copied
-int copy_memory(decltype(read_process)& copy, pid_t process, std::span<const CopySegment> segments) {
+int copy_in_one_call(Copy& copy, pid_t process, std::span<const CopySegment> segments) {
   std::array<iovec, kSegmentsOfCall> to, from;
   size_t bytes = 0;
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -32,14 +44,36 @@ int copy_memory(decltype(read_process)& copy, pid_t process, std::span<const Cop
   return static_cast<size_t>(copied) == bytes ? 0 : EFAULT;
 }
 
-int read_memory(pid_t process, std::span<const CopySegment> segments) {
-  return process == HostCopy::kThisProcess ? guarded_copy(segments) : copy_memory(read_process, process, segments);
+int copy_by_way_of_near(Copy& copy, pid_t process, const CopySegment& segment) {
+  const WithoutTracingRight once;
+  const bool reads = &copy == &read_process;
+  std::array<std::byte, kNearBytes + kAliasBytes + 1> room;  // uninitialised
+  std::byte* near = room.data();
+  if (reads ? aliases(near, segment.from) : aliases(segment.to, near)) near += kAliasBytes + 1;
+  int error = 0;
+  for (size_t at = 0, bytes; error == 0 && at < segment.bytes; at += bytes) {
+    bytes = std::min(kNearBytes, segment.bytes - at);
+    const CopySegment in{near, byte_at(segment.from, at), bytes}, out{byte_at(segment.to, at), near, bytes};
+    error = reads ? copy_in_one_call(copy, process, {&in, 1}) : guarded_copy({&in, 1});
+    if (error == 0) error = reads ? guarded_copy({&out, 1}) : copy_in_one_call(copy, process, {&out, 1});
+  }
+  return error;
 }
 
-// Also where an application has given address 0, which has no other bytes for C++.
-template <class Byte>
-Byte* byte_at(Byte* first, size_t offset) {
-  return reinterpret_cast<Byte*>(reinterpret_cast<uintptr_t>(first) + offset);
+// As copy_in_one_call, as fast where they alias.
+int copy_memory(Copy& copy, pid_t process, std::span<const CopySegment> segments) {
+  const auto is_slow = [](const CopySegment& one) { return one.bytes >= kLeastByWayOfNear && aliases(one.to, one.from); };
+  for (auto at = segments.begin(); at != segments.end();) {
+    const auto slow = std::find_if(at, segments.end(), is_slow);
+    const int error = slow == at ? copy_by_way_of_near(copy, process, *at++) : copy_in_one_call(copy, process, {at, slow});
+    if (error != 0) return error;
+    at = std::max(at, slow);
+  }
+  return 0;
+}
+
+int read_memory(pid_t process, std::span<const CopySegment> segments) {
+  return process == HostCopy::kThisProcess ? guarded_copy(segments) : copy_memory(read_process, process, segments);
 }
 
 }  // namespace
@@ -134,15 +168,16 @@ int HostCopy::read(std::span<const CopySegment> segments, std::vector<std::byte>
 
 int HostCopy::read_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments) {
   try {
-    apart.resize(kSliceBytes);  // of which each segment has at most so many
+    apart.resize(kSliceBytes + kSegmentsOfCall * (kAliasBytes + 1));  // each segment has at most a slice
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
   for (std::array<CopySegment, kSegmentsOfCall> in, out; !segments.empty();) {
     std::byte* at = apart.data();
-    size_t count = 0, left = apart.size();
+    size_t count = 0, left = kSliceBytes;
     for (; count < segments.size() && segments[count].bytes <= left; ++count) {
       const auto& [to, from, bytes] = segments[count];
+      if (aliases(at, from)) at += kAliasBytes + 1;
       in[count] = {at, from, bytes};
       out[count] = {to, at, bytes};
       at += bytes;

@@ -49,6 +49,24 @@ TEST(GuardedCopies, WhatIsThereIsCopied) {
   }
 }
 
+TEST(GuardedCopies, WhatAliasesIsCopiedAndNoMore) {
+  constexpr size_t kPage = 4096, kMost = 70'000;
+  Bytes from(kMost);
+  for (size_t i = 0; i < kMost; ++i) from[i] = static_cast<std::byte>(i % 251);
+  for (const size_t distance : {size_t{0}, size_t{1}, size_t{16}, size_t{31}, size_t{32}, kPage - 1}) {
+    for (const size_t bytes : {size_t{512}, size_t{1023}, size_t{1024}, size_t{5000}, kMost}) {
+      Bytes to(kMost + 2 * kPage, std::byte{255});
+      const size_t skew = (reinterpret_cast<uintptr_t>(from.data()) - reinterpret_cast<uintptr_t>(to.data())) % kPage;
+      std::byte* const at = to.data() + (skew + distance) % kPage;
+      EXPECT_EQ(aliases(at, from.data()), distance >= 1 && distance <= 31);
+      Bytes wanted = to;
+      std::copy_n(from.begin(), bytes, wanted.begin() + (at - to.data()));
+      EXPECT_EQ(guarded_copy(at, from.data(), bytes), 0);
+      EXPECT_EQ(to, wanted) << distance << ' ' << bytes;
+    }
+  }
+}
+
 TEST(GuardedCopies, MemoryThatHasGoneIsAnError) {
   for (const MemoryEnd end : kMemoryEnds) {
     PassingMemory memory(size_t{1} << 20);

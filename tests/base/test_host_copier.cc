@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/guarded_copy.h"
 #include "base/host_copier.h"
 #include "base/read_process.h"
 #include "tests/support/hanging_memory.h"
@@ -160,6 +161,54 @@ TEST_P(HostCopierTest, WritesOfEverySize) {
     ASSERT_TRUE(end_of(copier.start(process(), std::span(&in, 1), {.pages = pages})).is_ok());
     EXPECT_TRUE(std::equal(back.begin(), back.end(), here.begin() + 1)) << size;
   }
+}
+
+// Where the kernel would copy slowly they go by way of a buffer, also beside others. Nothing is written between them.
+TEST_P(HostCopierTest, SegmentsThatAlias) {
+  constexpr size_t kPage = 4096, kRoom = 64 * kPage;
+  static constexpr size_t kLengths[] = {1, 8191, 8192, 64 << 10, (64 << 10) + 1, 200'003};
+  static constexpr size_t kDistances[] = {0, 1, 16, 31, 32, kPage - 1};
+  constexpr size_t kAll = std::size(kLengths) * std::size(kDistances) * kRoom;
+  const auto all_segments = [](Bytes& to, const Bytes& from) {
+    std::vector<CopySegment> segments;
+    const size_t skew = (reinterpret_cast<uintptr_t>(from.data()) - reinterpret_cast<uintptr_t>(to.data())) % kPage;
+    for (size_t place = 0; const size_t length : kLengths) {
+      for (const size_t distance : kDistances) {
+        segments.push_back({to.data() + place + (skew + distance) % kPage, from.data() + place, length});
+        EXPECT_EQ(aliases(segments.back().to, segments.back().from), distance >= 1 && distance <= 31) << distance;
+        place += kRoom;
+      }
+    }
+    return segments;
+  };
+  const auto copied_plainly = [](Bytes after, const Bytes& before, const std::vector<CopySegment>& segments, const Bytes& from) {
+    for (const CopySegment& one : segments)
+      std::memcpy(after.data() + (one.to - before.data()), from.data() + (one.from - from.data()), one.bytes);
+    return after;
+  };
+  Bytes there = source(kAll);
+  const auto pages = Pagemap::of(process()).value();
+  HostCopier copier(8);
+  for (const auto& known : {pages, std::shared_ptr<const Pagemap>()}) {
+    for (const bool alone : {false, true}) {
+      Bytes to = random_bytes(kAll);
+      const auto segments = all_segments(to, there);
+      const Bytes wanted = copied_plainly(to, to, segments, wanted_);
+      ASSERT_TRUE(end_of(copier.start(process(), segments, {.pages = known, .alone = alone})).is_ok());
+      EXPECT_TRUE(same(to, wanted));
+    }
+  }
+  const Bytes here = random_bytes(kAll);
+  Bytes back(kAll);
+  const auto segments = all_segments(there, here);
+  const Bytes wanted = copied_plainly(wanted_, there, segments, here);
+  for (const CopySegment& one : segments) {
+    const auto written = copier.start_write(process(), std::span(&one, 1), pages, true);
+    ASSERT_TRUE(written != nullptr && end_of(written).is_ok());
+  }
+  const CopySegment in{back.data(), there.data(), kAll};
+  ASSERT_TRUE(end_of(copier.start(process(), std::span(&in, 1), {.pages = pages})).is_ok());
+  EXPECT_TRUE(same(back, wanted));
 }
 
 TEST_P(HostCopierTest, NothingIsWrittenThatIsNotThereOrScattered) {
