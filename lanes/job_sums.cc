@@ -35,8 +35,14 @@ Status JobSums::on(const LaneFrame& frame) {
   return Status::ok();
 }
 
+void JobSums::begin(Job& job) {
+  if (job.sum.summing == nullptr && !job.sum.known) job.sum.summing = Summing::begin(key_, job.ranges, parts_);
+}
+
 bool JobSums::progress() {
-  bool advanced = false;
+  bool advanced = !sent_.empty();
+  for (Job* const job : sent_) begin(*job);
+  sent_.clear();
   for (const auto& job : lane_.all_ended()) {
     if (!job->sum.compared) advanced |= step(*job);
   }
@@ -87,7 +93,7 @@ bool JobSums::step(Job& job) {
 // @return true once the peer has been told
 bool JobSums::add_up(Job& job) {
   JobSum& sum = job.sum;
-  if (sum.summing == nullptr && !sum.known && job.status.is_ok() && job.unwanted.empty()) begin(job);
+  if (job.status.is_ok() && job.unwanted.empty()) begin(job);
   if (sum.summing != nullptr) {
     if (!job.status.is_ok()) sum.summing->stop();
     const auto done = sum.summing->is_done();

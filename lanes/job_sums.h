@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/byte_sum.h"
 #include "lanes/host_area.h"
@@ -37,8 +38,8 @@ class JobSums {
       : lane_(lane), key_(std::move(key)), parts_(parts), stream_(stream) {}
 
   const Lane& lane() const { return lane_; }
-  /// Begins the sum of a job that this end is to send, beside the sending.
-  void begin(Job& job) { job.sum.summing = Summing::begin(key_, job.ranges, parts_); }
+  /// For a job that the lane has just taken to send: `progress` begins its sum, beside the sending. Without, it begins when the job has ended.
+  void begin_early(Job& job) { sent_.push_back(&job); }
   /// A sum of the peer. @return kProtocol: a correct peer would not tell it now
   Status on(const LaneFrame& frame);
   /// Computes, tells and compares the sums of jobs that have ended. @return true when something advanced
@@ -51,6 +52,7 @@ class JobSums {
  private:
   using Sum = std::optional<uint64_t>;  // nullopt: the peer has none
 
+  void begin(Job& job);
   bool step(Job& job);
   bool add_up(Job& job);
   void tell(const Job& job, const Sum& sum);
@@ -61,6 +63,7 @@ class JobSums {
   const std::shared_ptr<const ByteSumKey> key_;
   const PullParts& parts_;
   ControlStream& stream_;
+  std::vector<Job*> sent_;         // whose sums are to be begun; the lane has them at least until the next `progress`
   std::map<uint64_t, Sum> peers_;  // by place in the lane; of jobs that have not been compared
   std::set<uint64_t> early_;       // places of jobs that were compared with JobSum::peers, and whose sum has not come again
   uint64_t compared_ = 0;          // jobs whose sum has come

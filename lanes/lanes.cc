@@ -1,6 +1,7 @@
 #include "lanes/lanes.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "lanes/pull/pull_lane.h"
@@ -46,9 +47,17 @@ JobSums* Lanes::sums_of(const Lane& lane) const {
   return found == sums_.end() ? nullptr : found->get();
 }
 
-// Beside the sending. Where the receiver copies, its Go says that it has; what could be begun before, was begun at the offer.
-void Lanes::begin_sum(const Lane& lane, Job& job) {
-  if (JobSums* const sums = sums_of(lane); sums != nullptr && job.sum.summing == nullptr && !job.sum.known) sums->begin(job);
+// The sum comes after the sending has begun. Where the receiver copies, its Go says that it has; what could be begun before, was begun at the
+// offer.
+void Lanes::push(Lane& lane, std::unique_ptr<Job> job, const GoFrame& go) {
+  Job& pushed = *job;
+  lane.push(std::move(job), {}, go);
+  JobSums* const sums = sums_of(lane);
+  if (sums == nullptr) return;
+  try {
+    sums->begin_early(pushed);
+  } catch (const std::bad_alloc&) {  // then it is begun when the job has ended
+  }
 }
 
 bool Lanes::compare_sums(const Lane& lane) {
@@ -119,14 +128,14 @@ std::string_view Lanes::objection_to(const GoFrame& go, std::span<const HeldRang
 
 void Lanes::send(std::unique_ptr<Job> job, const GoFrame& go) {
   for (const auto& lane : near_) lane->give_sum({.operation = go.operation, .of_read = go.of_read}, job->sum);
-  begin_sum(*find(go.way, false), *job);
   if (!is_of_host(job->ranges.front().region(), on_host_.memory)) pulls_gpu_ = go.way == Way::kPull;
-  if (go.way != Way::kNetwork) return find(go.way, false)->push(std::move(job), {}, go);
-  declined_ = host_ != nullptr;
-  job->packing = go.packing;
-  // The sender's Begin fixes the place of the job in the order.
-  if (eager_) stream_.send(BeginFrame{.operation = go.operation, .of_read = go.of_read});
-  net_send_.push(std::move(job), {}, go);
+  if (go.way == Way::kNetwork) {
+    declined_ = host_ != nullptr;
+    job->packing = go.packing;
+    // The sender's Begin fixes the place of the job in the order.
+    if (eager_) stream_.send(BeginFrame{.operation = go.operation, .of_read = go.of_read});
+  }
+  push(*find(go.way, false), std::move(job), go);
 }
 
 // Ways that only the peer has are none of this end's.

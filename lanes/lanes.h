@@ -64,10 +64,7 @@ class Lanes {
   /// Sends after the peer's Go, once `objection_to` had none.
   void send(std::unique_ptr<Job> job, const GoFrame& go);
   /// Sends over the network without a Go, on an eager connection.
-  void send_begun(std::unique_ptr<Job> job) {
-    begin_sum(net_send_, *job);
-    net_send_.push(std::move(job), {}, {});
-  }
+  void send_begun(std::unique_ptr<Job> job) { push(net_send_, std::move(job), {}); }
   /// As Lane::lease.
   void lease(MemoryRegistry& registry, ConnId conn, const SlotId& slot);
   /// Bytes of all jobs that the network has not sent yet.
@@ -132,7 +129,7 @@ class Lanes {
  private:
   Lane* find(Way way, bool receives) const;
   JobSums* sums_of(const Lane& lane) const;
-  void begin_sum(const Lane& lane, Job& job);
+  void push(Lane& lane, std::unique_ptr<Job> job, const GoFrame& go);
   Status receive_elsewhere(std::unique_ptr<Job>&& job, GoFrame go);
 
   HostPeer* const host_;

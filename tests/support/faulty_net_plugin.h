@@ -14,12 +14,14 @@
 #include <atomic>
 #include <climits>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <new>
 #include <optional>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "net/net_plugin.h"
 
@@ -92,16 +94,17 @@ class FaultyNetPlugin final : public NetPlugin {
     if (broken()) return policy_.break_with;
     if (delay()) return std::optional<Request>();
     if ((!flip && flip_next == 0) || bytes == 0) return plugin_.try_send(comm, data, bytes, tag, handle);
-    // In place, and changed back when it has been sent, because the memory is registered.
-    auto* const byte = static_cast<std::byte*>(const_cast<void*>(data)) + rng_() % bytes;
-    const auto bit = static_cast<std::byte>(1 << rng_() % 8);
-    *byte ^= bit;
-    auto request = plugin_.try_send(comm, data, bytes, tag, handle);
+    // A copy, because this end adds up what it sends meanwhile.
+    std::vector<std::byte> copy(bytes);
+    std::memcpy(copy.data(), data, bytes);
+    copy[rng_() % bytes] ^= static_cast<std::byte>(1 << rng_() % 8);
+    TCPX_ASSIGN_OR_RETURN(const MemoryHandle own, plugin_.register_memory(comm, copy.data(), bytes, MemoryType::kHost));
+    auto request = plugin_.try_send(comm, copy.data(), bytes, tag, own);
     if (request.is_ok() && request->has_value()) {
-      flipped_[**request] = {byte, bit};
+      flipped_.insert_or_assign(**request, Flipped{comm, own, std::move(copy)});
       if (flip_next > 0) --flip_next;
     } else {
-      *byte ^= bit;
+      TCPX_RETURN_IF_ERROR(plugin_.deregister_memory(comm, own));
     }
     return request;
   }
@@ -118,7 +121,7 @@ class FaultyNetPlugin final : public NetPlugin {
     if (delay() || is_silent(request)) return Completion{};
     auto completion = plugin_.test(request);
     if (const auto flipped = flipped_.find(request); flipped != flipped_.end() && (!completion.is_ok() || completion->done)) {
-      *flipped->second.first ^= flipped->second.second;
+      TCPX_RETURN_IF_ERROR(plugin_.deregister_memory(flipped->second.comm, flipped->second.handle));
       flipped_.erase(flipped);
     }
     if (const auto found = received_.find(request);
@@ -173,7 +176,12 @@ class FaultyNetPlugin final : public NetPlugin {
     std::byte* data = nullptr;
   };
   std::map<Request, Received> received_;
-  std::map<Request, std::pair<std::byte*, std::byte>> flipped_;  // of sends: where, and which bit
+  struct Flipped {
+    SendComm comm;
+    MemoryHandle handle;
+    std::vector<std::byte> sent;
+  };
+  std::map<Request, Flipped> flipped_;
 };
 
 }  // namespace tcpx::testing
