@@ -340,7 +340,7 @@ Result<bool> PullLane::step_jointly(Pull& pull) {
     const auto slice = joint.take();
     if (!slice) break;
     pull.copy = copy_slice(parts_.host_copier, peer_, *slice, pull.writes);
-    if (pull.copy == nullptr || !pull.copy->status().is_ok()) {
+    if (pull.copy == nullptr || !pull.copy->is_whole()) {
       joint.give_up();
       break;
     }

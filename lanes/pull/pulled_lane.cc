@@ -82,7 +82,7 @@ bool PulledLane::help() {
       return i > 0;
     }
     const auto copy = copy_slice(host_copier_, host_, *slice, !help_->writes);
-    const bool copied = copy != nullptr && copy->status().is_ok();
+    const bool copied = copy != nullptr && copy->is_whole();
     help_->joint.end_slice(copied);
     if (!copied) help_.reset();
   }
