@@ -344,6 +344,22 @@ TEST_F(LinkBeginsJointCopies, WantOfMemoryForgetsNoSlice) {
   EXPECT_TRUE(asked) << "in the end";
 }
 
+// It may use its memory for something else by now.
+TEST_F(LinkBeginsJointCopies, NothingMoreForAPeerThatHasGivenUp) {
+  lease();
+  const OperationId id = begin(OperationKind::kWrite);
+  JointCopy helper = this->helper(asked());
+  ASSERT_TRUE(helper.take()) << "the link has copied all of it in one go";
+  peer_alive() = 0;
+  const Bytes then = peers_own_;
+  steps(60);
+  EXPECT_EQ(peers_own_, then);
+  EXPECT_TRUE(pending(id)) << "the peer still copies";
+  helper.end_slice(true);
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_EQ(end_of(id).code(), Code::kPeerGone);
+}
+
 TEST_F(LinkBeginsJointCopies, ThePeerIsNotAskedTheWrongWayRound) {
   say_raw(make_header(FrameType::kLane, 1, static_cast<uint64_t>(PullTalk::kJoin), 0, Packing::kWhole, Way::kPull), {});
   expect_refused();
