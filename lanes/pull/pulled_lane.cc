@@ -53,8 +53,8 @@ Status PulledLane::on_join(const LaneFrame& frame) {
     return unexpected(frame.kType, frame.number, concat("a joint copy of ", frame.words.size(), " bytes of words"));
   std::memcpy(&asked, frame.words.data(), sizeof asked);
   uint64_t end = 0;
-  if (asked.bytes == 0 || asked.bytes > JointCopy::kMostBytes || asked.writes > 1 || frame.number > UINT32_MAX ||
-      __builtin_add_overflow(asked.address, asked.bytes, &end))
+  if (asked.bytes == 0 || asked.bytes > JointCopy::kMostBytes || asked.writes > 1 || frame.number == 0 ||
+      frame.number > UINT32_MAX || __builtin_add_overflow(asked.address, asked.bytes, &end))
     return unexpected(frame.kType, frame.number, concat("a joint copy of ", asked.bytes, " bytes at ", Hex{asked.address}));
   help_.reset();
   if (!status_.is_ok() || !host_.reads_memory || registry_ == nullptr || !leases_->has(asked.slot)) return Status::ok();

@@ -542,6 +542,7 @@ TEST_F(LinkHelpsJointCopies, NonsenseIsRefused) {
   refuses([](WireJoint& joint) { joint.writes = 2; });
   refuses([](WireJoint& joint) { joint.address = ~uint64_t{0} - 10; });
   refuses([](WireJoint&) {}, uint64_t{1} << 32);
+  refuses([](WireJoint&) {}, 0);
   renew(make_host(true));
   const WireJoint joint = asked(leased(), true);
   say_pull(PullTalk::kJoin, 1, std::as_bytes(std::span(&joint, 1)).first(47));
