@@ -116,10 +116,11 @@ bool HostPeer::has_ended() const {
   return ::poll(ends.data(), ends.size(), 0) > 0;
 }
 
-// A failure is tried again at the next call.
+// A failure is tried again at the next call. The map is the peer's only if the peer has not ended by then: its number may be another
+// process's afterwards.
 const std::shared_ptr<const Pagemap>& HostPeer::pages() const {
   if (pages_ == nullptr && !same_process) {
-    if (auto pages = Pagemap::of(pid); pages.is_ok()) pages_ = std::move(*pages);
+    if (auto pages = Pagemap::of(pid); pages.is_ok() && !has_ended()) pages_ = std::move(*pages);
   }
   return pages_;
 }
