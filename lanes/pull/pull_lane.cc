@@ -128,14 +128,14 @@ void PullLane::begin_jointly(std::unique_ptr<Job>& job, Pull& pull) {
   kept = std::move(pull);
   kept.job = std::move(job);
   kept.joint->begin();
-  (void)stream_.flush();  // the peer begins while this thread copies its first slice
-  // As a copy by this end alone, one that is not too much is over when it has been started.
   const auto has_ended = [&] {
     Running none;
     return step(kept, none);
   };
-  const TimePoint until = Clock::steady().now() + kMostWaited;
   try {
+    (void)stream_.flush();  // the peer begins while this thread copies its first slice
+    // As a copy by this end alone, one that is not too much is over when it has been started.
+    const TimePoint until = Clock::steady().now() + kMostWaited;
     while (!has_ended() && Clock::steady().now() < until) pause_briefly();
   } catch (const std::bad_alloc&) {  // a later turn goes on
   }
@@ -183,8 +183,11 @@ void PullLane::begin(std::unique_ptr<Job>&& job, Pull&& pull) {
     pull.touching.emplace(std::vector<std::atomic<uint32_t>*>{&peer_.peer_leases().reading});
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
-  // The GPU copies while this thread looks at what else has come. How that goes, the next turn sees.
-  if (pulls_.back().on_gpu && pulls_.size() <= kMaxRunning) (void)submit(pulls_.back());
+  if (!pulls_.back().on_gpu || pulls_.size() > kMaxRunning) return;
+  try {
+    (void)submit(pulls_.back());     // the GPU copies while this thread looks at what else has come
+  } catch (const std::bad_alloc&) {  // the next turn goes on, as it sees how that goes
+  }
 }
 
 // What an operation waits for is mapped before all else that the peer has shared.

@@ -6,7 +6,6 @@
 
 #include <new>
 
-#include "tests/support/count_allocations.h"
 #include "tests/support/near_link_fixture.h"
 
 namespace tcpx::testing {
@@ -34,17 +33,6 @@ class JointLinkTest : public NearLinkTest {
  protected:
   static constexpr size_t kBytes = 32 * JointCopy::kSliceBytes, kSlice = JointCopy::kSliceBytes;
   explicit JointLinkTest(size_t copy_threads = 1) : NearLinkTest(copy_threads) {}
-
-  /// A turn of the link that gets no memory from `new`, once it has had so many allocations. @return true: one was refused
-  bool progress_without_memory(uint64_t left, uint64_t most = UINT64_MAX) {
-    const NoMemory none(left, most);
-    try {
-      (void)link_->progress(true);
-    } catch (const std::bad_alloc&) {
-      link_->fail_without_memory();
-    }
-    return NoMemory::refused();
-  }
 
   HeldRange mine(size_t offset = 0, size_t bytes = kBytes) { return {registry_.use(id_).value(), mine_.data() + offset, bytes}; }
 
