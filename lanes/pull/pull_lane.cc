@@ -114,19 +114,17 @@ void PullLane::begin_jointly(std::unique_ptr<Job>& job, Pull& pull) {
   Pull& kept = pulls_.emplace_back();  // what wants memory comes before the peer may touch any
   pull.job = std::move(job);
   find_segments(pull, SIZE_MAX);
-  job = std::move(pull.job);
   const CopySegment& all = pull.segments.front();
   if (++joint_copies_ == 0) ++joint_copies_;
   pull.joint.emplace(peer_.own_joint(), joint_copies_, false, all);
   const WireJoint asked{.slot = pull.slots.front().slot,
                         .offset = pull.slots.front().offset,
                         .bytes = all.bytes,
-                        .address = reinterpret_cast<uint64_t>(job->ranges.front().data),
+                        .address = reinterpret_cast<uint64_t>(pull.job->ranges.front().data),
                         .writes = pull.writes ? 1u : 0u};
   stream_.send(talk(PullTalk::kJoin, joint_copies_, std::as_bytes(std::span(&asked, 1))));
-  job->lease = Job::Lease::kLasts;
+  pull.job->lease = Job::Lease::kLasts;
   kept = std::move(pull);
-  kept.job = std::move(job);
   kept.joint->begin();
   const auto has_ended = [&] {
     Running none;
