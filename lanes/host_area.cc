@@ -24,7 +24,7 @@ struct Layout {
   struct alignas(64) Word {
     std::atomic<uint64_t> value;
   };
-  Word alive[2];        ///< [0] of the first end, [1] of the other
+  Word alive[2];                     ///< [0] of the first end, [1] of the other
   alignas(64) LeaseWords leases[2];  ///< as `alive`
   struct alignas(64) Joint {
     JointWords words;

@@ -336,6 +336,7 @@ Result<bool> PullLane::step_on_gpu(Pull& pull) {
 // @return true when all bytes are in place, and the peer touches nothing any more
 Result<bool> PullLane::step_jointly(Pull& pull) {
   JointCopy& joint = *pull.joint;
+  // A peer that has given up the connection may use its memory for something else by now.
   if (!status_.is_ok() || peer_.peer_alive().load() != 1) joint.give_up();
   for (size_t i = 0; i < JointCopy::kSlicesAtOnce; ++i) {
     const auto slice = joint.take();

@@ -67,12 +67,13 @@ Status PulledLane::on_join(const LaneFrame& frame) {
   std::byte* const here = range.data + asked.offset;
   auto* const there = reinterpret_cast<std::byte*>(asked.address);
   const CopySegment all = asked.writes == 1 ? CopySegment{here, there, asked.bytes} : CopySegment{there, here, asked.bytes};
-  help_.emplace(Help{std::move(range), asked.writes == 1, JointCopy(host_.peer_joint(), static_cast<uint32_t>(frame.number), true, all)});
+  help_.emplace(
+      Help{std::move(range), asked.writes == 1, JointCopy(host_.peer_joint(), static_cast<uint32_t>(frame.number), true, all)});
   return Status::ok();
 }
 
-// Copies a few slices, unless the peer has given up the connection: it may use its memory for something else by now. @return true when
-// it has
+// Copies a few slices, unless the peer has given up the connection: it may use its memory for something else by now.
+// @return true when slices have been copied
 bool PulledLane::help() {
   if (help_ && host_.peer_alive().load() != 1) help_.reset();
   for (size_t i = 0; help_ && i < JointCopy::kSlicesAtOnce; ++i) {
