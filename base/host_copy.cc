@@ -101,9 +101,9 @@ HostCopy::HostCopy(Work work, std::span<const CopySegment> segments, size_t slic
 }
 
 Status HostCopy::status() const {
+  if (is_whole()) return Status::ok();
   const int error = error_.load(std::memory_order_relaxed);
   if (error == ESRCH) return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
-  if (error == 0 && slices_left_.load(std::memory_order_acquire) == 0) return Status::ok();
   if (error == 0 || error == ECANCELED) return Status(Code::kCancelled, "copy from the peer's memory", "given up");
   if (work_.kind == Kind::kSum) return system_error("add up memory", error);
   if (work_.process == kThisProcess) return system_error("copy through shared memory", error);

@@ -49,6 +49,10 @@ class HostCopy {
   /// Result of a copy that is done: ok when all bytes are in place; kSystem with errno: the memory is not there or may not be
   /// read; kPeerGone: the process has ended; kCancelled: stopped
   Status status() const;
+  /// For a copy that is done: true when `status` is ok. Needs no memory, which `status` may want to say why not.
+  bool is_whole() const {
+    return error_.load(std::memory_order_relaxed) == 0 && slices_left_.load(std::memory_order_acquire) == 0;
+  }
   /// For a copy that is done: true when the kernel does not let this process read the other one (any more), whatever the memory.
   bool denied() const;
   /// Skips all slices whose writing has not begun. `done` follows within the time that a slice takes, unless writing hangs.

@@ -24,7 +24,7 @@ struct Layout {
   struct alignas(64) Word {
     std::atomic<uint64_t> value;
   };
-  Word alive[2];        ///< [0] of the first end, [1] of the other
+  Word alive[2];                     ///< [0] of the first end, [1] of the other
   alignas(64) LeaseWords leases[2];  ///< as `alive`
   struct alignas(64) Joint {
     JointWords words;
@@ -116,10 +116,11 @@ bool HostPeer::has_ended() const {
   return ::poll(ends.data(), ends.size(), 0) > 0;
 }
 
-// A failure is tried again at the next call.
+// A failure is tried again at the next call. The map is the peer's only if the peer has not ended by then: its number may be another
+// process's afterwards.
 const std::shared_ptr<const Pagemap>& HostPeer::pages() const {
   if (pages_ == nullptr && !same_process) {
-    if (auto pages = Pagemap::of(pid); pages.is_ok()) pages_ = std::move(*pages);
+    if (auto pages = Pagemap::of(pid); pages.is_ok() && !has_ended()) pages_ = std::move(*pages);
   }
   return pages_;
 }

@@ -114,28 +114,26 @@ void PullLane::begin_jointly(std::unique_ptr<Job>& job, Pull& pull) {
   Pull& kept = pulls_.emplace_back();  // what wants memory comes before the peer may touch any
   pull.job = std::move(job);
   find_segments(pull, SIZE_MAX);
-  job = std::move(pull.job);
   const CopySegment& all = pull.segments.front();
   if (++joint_copies_ == 0) ++joint_copies_;
   pull.joint.emplace(peer_.own_joint(), joint_copies_, false, all);
   const WireJoint asked{.slot = pull.slots.front().slot,
                         .offset = pull.slots.front().offset,
                         .bytes = all.bytes,
-                        .address = reinterpret_cast<uint64_t>(job->ranges.front().data),
+                        .address = reinterpret_cast<uint64_t>(pull.job->ranges.front().data),
                         .writes = pull.writes ? 1u : 0u};
   stream_.send(talk(PullTalk::kJoin, joint_copies_, std::as_bytes(std::span(&asked, 1))));
-  job->lease = Job::Lease::kLasts;
+  pull.job->lease = Job::Lease::kLasts;
   kept = std::move(pull);
-  kept.job = std::move(job);
   kept.joint->begin();
-  (void)stream_.flush();  // the peer begins while this thread copies its first slice
-  // As a copy by this end alone, one that is not too much is over when it has been started.
   const auto has_ended = [&] {
     Running none;
     return step(kept, none);
   };
-  const TimePoint until = Clock::steady().now() + kMostWaited;
   try {
+    (void)stream_.flush();  // the peer begins while this thread copies its first slice
+    // As a copy by this end alone, one that is not too much is over when it has been started.
+    const TimePoint until = Clock::steady().now() + kMostWaited;
     while (!has_ended() && Clock::steady().now() < until) pause_briefly();
   } catch (const std::bad_alloc&) {  // a later turn goes on
   }
@@ -183,8 +181,11 @@ void PullLane::begin(std::unique_ptr<Job>&& job, Pull&& pull) {
     pull.touching.emplace(std::vector<std::atomic<uint32_t>*>{&peer_.peer_leases().reading});
   pulls_.push_back(std::move(pull));
   pulls_.back().job = std::move(job);
-  // The GPU copies while this thread looks at what else has come. How that goes, the next turn sees.
-  if (pulls_.back().on_gpu && pulls_.size() <= kMaxRunning) (void)submit(pulls_.back());
+  if (!pulls_.back().on_gpu || pulls_.size() > kMaxRunning) return;
+  try {
+    (void)submit(pulls_.back());     // the GPU copies while this thread looks at what else has come
+  } catch (const std::bad_alloc&) {  // the next turn goes on, as it sees how that goes
+  }
 }
 
 // What an operation waits for is mapped before all else that the peer has shared.
@@ -335,12 +336,13 @@ Result<bool> PullLane::step_on_gpu(Pull& pull) {
 // @return true when all bytes are in place, and the peer touches nothing any more
 Result<bool> PullLane::step_jointly(Pull& pull) {
   JointCopy& joint = *pull.joint;
-  if (!status_.is_ok()) joint.give_up();
+  // A peer that has given up the connection may use its memory for something else by now.
+  if (!status_.is_ok() || peer_.peer_alive().load() != 1) joint.give_up();
   for (size_t i = 0; i < JointCopy::kSlicesAtOnce; ++i) {
     const auto slice = joint.take();
     if (!slice) break;
     pull.copy = copy_slice(parts_.host_copier, peer_, *slice, pull.writes);
-    if (pull.copy == nullptr || !pull.copy->status().is_ok()) {
+    if (pull.copy == nullptr || !pull.copy->is_whole()) {
       joint.give_up();
       break;
     }

@@ -53,8 +53,8 @@ Status PulledLane::on_join(const LaneFrame& frame) {
     return unexpected(frame.kType, frame.number, concat("a joint copy of ", frame.words.size(), " bytes of words"));
   std::memcpy(&asked, frame.words.data(), sizeof asked);
   uint64_t end = 0;
-  if (asked.bytes == 0 || asked.bytes > JointCopy::kMostBytes || asked.writes > 1 || frame.number > UINT32_MAX ||
-      __builtin_add_overflow(asked.address, asked.bytes, &end))
+  if (asked.bytes == 0 || asked.bytes > JointCopy::kMostBytes || asked.writes > 1 || frame.number == 0 ||
+      frame.number > UINT32_MAX || __builtin_add_overflow(asked.address, asked.bytes, &end))
     return unexpected(frame.kType, frame.number, concat("a joint copy of ", asked.bytes, " bytes at ", Hex{asked.address}));
   help_.reset();
   if (!status_.is_ok() || !host_.reads_memory || registry_ == nullptr || !leases_->has(asked.slot)) return Status::ok();
@@ -67,12 +67,13 @@ Status PulledLane::on_join(const LaneFrame& frame) {
   std::byte* const here = range.data + asked.offset;
   auto* const there = reinterpret_cast<std::byte*>(asked.address);
   const CopySegment all = asked.writes == 1 ? CopySegment{here, there, asked.bytes} : CopySegment{there, here, asked.bytes};
-  help_.emplace(Help{std::move(range), asked.writes == 1, JointCopy(host_.peer_joint(), static_cast<uint32_t>(frame.number), true, all)});
+  help_.emplace(
+      Help{std::move(range), asked.writes == 1, JointCopy(host_.peer_joint(), static_cast<uint32_t>(frame.number), true, all)});
   return Status::ok();
 }
 
-// Copies a few slices, unless the peer has given up the connection: it may use its memory for something else by now. @return true when
-// it has
+// Copies a few slices, unless the peer has given up the connection: it may use its memory for something else by now.
+// @return true when slices have been copied
 bool PulledLane::help() {
   if (help_ && host_.peer_alive().load() != 1) help_.reset();
   for (size_t i = 0; help_ && i < JointCopy::kSlicesAtOnce; ++i) {
@@ -82,7 +83,7 @@ bool PulledLane::help() {
       return i > 0;
     }
     const auto copy = copy_slice(host_copier_, host_, *slice, !help_->writes);
-    const bool copied = copy != nullptr && copy->status().is_ok();
+    const bool copied = copy != nullptr && copy->is_whole();
     help_->joint.end_slice(copied);
     if (!copied) help_.reset();
   }

@@ -6,11 +6,28 @@
 
 #include <new>
 
-#include "tests/support/count_allocations.h"
 #include "tests/support/near_link_fixture.h"
 
 namespace tcpx::testing {
 namespace {
+
+/// Two slices of memory, all of whose pages are present. Nobody may access one of the slices.
+class HalfUnreadable {
+ public:
+  static constexpr size_t kBytes = 2 * JointCopy::kSliceBytes;
+  explicit HalfUnreadable(size_t slice)
+      : data_(static_cast<std::byte*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    std::fill_n(data_, kBytes, std::byte{1});
+    EXPECT_EQ(::mprotect(data_ + slice * JointCopy::kSliceBytes, JointCopy::kSliceBytes, PROT_NONE), 0);
+  }
+  HalfUnreadable(const HalfUnreadable&) = delete;
+  HalfUnreadable& operator=(const HalfUnreadable&) = delete;
+  ~HalfUnreadable() { ::munmap(data_, kBytes); }
+  uint64_t address() const { return reinterpret_cast<uint64_t>(data_); }
+
+ private:
+  std::byte* const data_;
+};
 
 class JointLinkTest : public NearLinkTest {
  protected:
@@ -276,15 +293,7 @@ TEST_F(LinkBeginsJointCopies, WantOfMemoryLosesNothing) {
     lease();
     const OperationId id =
         start(OperationKind::kWrite, {.ranges = one(mine(0, 2 * kSlice)), .remote = {{kSlot, 0, 2 * kSlice}}, .after = &now});
-    {
-      const NoMemory none(refusals);
-      try {
-        (void)link_->progress(true);
-      } catch (const std::bad_alloc&) {
-        link_->fail_without_memory();
-      }
-      refused = NoMemory::refused();
-    }
+    refused = progress_without_memory(refusals);
     steps(5);
     if (hear(FrameType::kWrite)) {
       say_go(id, Way::kPull);
@@ -298,6 +307,45 @@ TEST_F(LinkBeginsJointCopies, WantOfMemoryLosesNothing) {
     EXPECT_EQ(writing(), 0u);
   }
   EXPECT_GT(refusals, 3u) << "nothing was tried";
+}
+
+// The bytes of a slice that could not be copied are not counted as copied, though there was no memory to say why.
+TEST_F(LinkBeginsJointCopies, WantOfMemoryForgetsNoSlice) {
+  const HalfUnreadable memory(0);
+  Gate now{.open = true, .failure = {}};
+  bool refused = true, asked = false;
+  for (uint64_t refusals = 0; refused; ++refusals) {
+    renew(make_host(true));
+    peer_area_.leases(false).words[0] = 17;
+    say_lease(0, 17, kSlot, {{.share = kHostMemory, .address = memory.address(), .bytes = HalfUnreadable::kBytes}});
+    steps(2);
+    const OperationId id =
+        start(OperationKind::kRead,
+              {.ranges = one(mine(0, HalfUnreadable::kBytes)), .remote = {{kSlot, 0, HalfUnreadable::kBytes}}, .after = &now});
+    refused = progress_without_memory(refusals, 1);
+    steps(5);
+    asked = hear(FrameType::kRead).has_value();
+    ASSERT_TRUE(asked || drive([&] { return !pending(id); })) << "after " << refusals << " allocations";
+    renew(make_host(true));
+    EXPECT_FALSE(end_of(id).is_ok()) << "after " << refusals << " allocations";
+  }
+  EXPECT_TRUE(asked) << "in the end";
+}
+
+// It may use its memory for something else by now.
+TEST_F(LinkBeginsJointCopies, NothingMoreForAPeerThatHasGivenUp) {
+  lease();
+  const OperationId id = begin(OperationKind::kWrite);
+  JointCopy helper = this->helper(asked());
+  ASSERT_TRUE(helper.take()) << "the link has copied all of it in one go";
+  peer_alive() = 0;
+  const Bytes then = peers_own_;
+  steps(60);
+  EXPECT_EQ(peers_own_, then);
+  EXPECT_TRUE(pending(id)) << "the peer still copies";
+  helper.end_slice(true);
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_EQ(end_of(id).code(), Code::kPeerGone);
 }
 
 TEST_F(LinkBeginsJointCopies, ThePeerIsNotAskedTheWrongWayRound) {
@@ -421,6 +469,22 @@ TEST_F(LinkHelpsJointCopies, OfMemoryThatIsNotThereItSaysSo) {
   EXPECT_TRUE(alive());
 }
 
+// The peer waits for the end of each slice, whatever becomes of the link.
+TEST_F(LinkHelpsJointCopies, WantOfMemoryLeavesNoSliceOpen) {
+  const HalfUnreadable memory(1);
+  bool refused = true;
+  for (uint64_t refusals = 0; refused; ++refusals) {
+    renew(make_host(true));
+    WireJoint joint = asked(leased(), true, 0, HalfUnreadable::kBytes);
+    joint.address = memory.address();
+    JointCopy own = joined(joint);
+    (void)peer_->flush();
+    refused = progress_without_memory(refusals, 1);
+    own.give_up();
+    EXPECT_TRUE(own.is_over()) << "after " << refusals << " allocations";
+  }
+}
+
 // The peer is not believed, and may be late.
 TEST_F(LinkHelpsJointCopies, WhatItMayNotCopyItLeaves) {
   const SlotId slot = leased(), unknown{77, 78},
@@ -466,6 +530,7 @@ TEST_F(LinkHelpsJointCopies, NonsenseIsRefused) {
   refuses([](WireJoint& joint) { joint.writes = 2; });
   refuses([](WireJoint& joint) { joint.address = ~uint64_t{0} - 10; });
   refuses([](WireJoint&) {}, uint64_t{1} << 32);
+  refuses([](WireJoint&) {}, 0);
   renew(make_host(true));
   const WireJoint joint = asked(leased(), true);
   say_pull(PullTalk::kJoin, 1, std::as_bytes(std::span(&joint, 1)).first(47));

@@ -1,5 +1,8 @@
 // Slots of a peer of the same host that the link uses without asking, moved step by step.
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -297,6 +300,18 @@ TEST_F(LinkLeases, ShortOnesDoNotWaitBehindLongOnes) {
   EXPECT_TRUE(has_peers(host_, kLong));
   ASSERT_TRUE(drive([&] { return std::ranges::none_of(long_ones, [this](OperationId id) { return pending(id); }); }));
   EXPECT_EQ(longer.here, longer.there);
+}
+
+// Its number may be that of another process, into which a write would go.
+TEST_F(LinkLeases, APeerThatHasEndedHasNoPages) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  host_peer_->same_process = false;
+  EXPECT_NE(host_peer_->pages(), nullptr);
+  host_peer_->forget_pages();
+  host_peer_->process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(host_peer_->pages(), nullptr);
 }
 
 TEST_F(LinkLeases, ALongOneOfWhichAPageIsNotThereIsWrittenByThePeer) {

@@ -36,6 +36,27 @@ TEST_F(LinkLeasesOnGpu, IsWrittenWithoutAsking) {
   EXPECT_EQ(peer_area_.leases(false).writing[0], 0u);
 }
 
+// At each place where it asks for memory: the operation holds its own until the copy is over.
+TEST_F(LinkLeasesOnGpu, WantOfMemoryLosesNothing) {
+  Gate now{.open = true, .failure = {}};
+  bool refused = true;
+  uint64_t refusals = 0;
+  for (; refused; ++refusals) {
+    renew_apart();
+    (void)lend();
+    const OperationId first = read(device(0, kLong));  // afterwards the share is mapped
+    ASSERT_TRUE(drive([&] { return !pending(first); }));
+    EXPECT_TRUE(end_of(first).is_ok());
+    const OperationId id =
+        start(OperationKind::kRead, {.ranges = one(device(0, kLong)), .remote = {{{0, 1}, 0, kLong}}, .after = &now});
+    refused = progress_without_memory(refusals);
+    ASSERT_TRUE(drive([&] { return !pending(id); })) << "after " << refusals << " allocations; " << link_->flight_record();
+    const Status end = end_of(id);
+    EXPECT_TRUE(end.is_ok() || end.code() == Code::kExhausted) << end.to_string();
+  }
+  EXPECT_GT(refusals, 3u) << "nothing was tried";
+}
+
 TEST_F(LinkLeasesOnGpu, AWriteStopsWhereItsLeaseEnds) {
   gpu_.hold_mapping();
   std::atomic<uint64_t>& word = lend();

@@ -6,9 +6,10 @@
 namespace {
 thread_local uint64_t count = 0;
 thread_local uint64_t limit = UINT64_MAX;
+thread_local uint64_t refusals = 0;  // beyond the limit, at most
 
 void* allocate(size_t bytes) {
-  return ++count > limit ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  return ++count > limit && count - limit <= refusals ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
 }
 }  // namespace
 
@@ -16,8 +17,9 @@ namespace tcpx::testing {
 uint64_t allocation_count() {
   return count;
 }
-NoMemory::NoMemory(uint64_t left) {
+NoMemory::NoMemory(uint64_t left, uint64_t most) {
   limit = count + left;
+  refusals = most;
 }
 NoMemory::~NoMemory() {
   limit = UINT64_MAX;

@@ -11,7 +11,8 @@ uint64_t allocation_count();
 
 /// While it lives, this thread gets no memory from `new`, once it has had so many allocations.
 struct NoMemory {
-  explicit NoMemory(uint64_t left = 0);
+  /// @param most refusals; later allocations succeed again
+  explicit NoMemory(uint64_t left = 0, uint64_t most = UINT64_MAX);
   ~NoMemory();
   /// An allocation was refused since it was made.
   static bool refused();

@@ -7,10 +7,12 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "tests/support/count_allocations.h"
 #include "tests/support/link_fixture.h"
 
 namespace tcpx::testing {
@@ -81,6 +83,16 @@ class NearLinkTest : public LinkTest {
     for (size_t i = 0; i < count; ++i) ring.bytes[(written + i) % BulkRing::kBytes] = bytes[i];
     ring.written = written + count;
     return count;
+  }
+  /// A turn of the link that gets no memory from `new`, once it has had so many allocations. @return true: one was refused
+  bool progress_without_memory(uint64_t left, uint64_t most = UINT64_MAX) {
+    const NoMemory none(left, most);
+    try {
+      (void)link_->progress(true);
+    } catch (const std::bad_alloc&) {
+      link_->fail_without_memory();
+    }
+    return NoMemory::refused();
   }
   /// The next frame of that type.
   std::optional<FrameHeader> await(FrameType type) {
