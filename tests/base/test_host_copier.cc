@@ -21,6 +21,7 @@
 #include "base/read_process.h"
 #include "tests/support/hanging_memory.h"
 #include "tests/support/process_state.h"
+#include "tests/support/same_bytes.h"
 
 namespace tcpx {
 namespace {
@@ -391,7 +392,7 @@ TEST(HostCopies, AStopLeavesOutTheRest) {
   EXPECT_TRUE(status.is_ok() || status.code() == Code::kCancelled);
   std::fill(to.begin(), to.end(), std::byte{2});
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(std::count(to.begin(), to.end(), std::byte{2}), static_cast<ptrdiff_t>(size));
+  EXPECT_TRUE(testing::all_are(to, std::byte{2}));
 }
 
 constexpr size_t kHangingBytes = size_t{2} << 20;
@@ -445,7 +446,7 @@ TEST(HangingCopies, OfAnotherProcessHoldUpNoOtherCopyAndWriteNothingOnceStopped)
   for (const size_t bytes : {size_t{1000}, kHangingBytes}) {
     const CopySegment segment{here.data(), from.data(), bytes};
     EXPECT_TRUE(end_in(copier, copier.start(getpid(), std::span(&segment, 1))).is_ok());
-    EXPECT_TRUE(std::equal(here.begin(), here.begin() + static_cast<ptrdiff_t>(bytes), from.begin()));
+    EXPECT_TRUE(testing::same(std::span(here).first(bytes), std::span(from).first(bytes)));
   }
   for (const auto& copy : hanging) {
     EXPECT_FALSE(copy->done());
@@ -456,7 +457,7 @@ TEST(HangingCopies, OfAnotherProcessHoldUpNoOtherCopyAndWriteNothingOnceStopped)
   std::fill(to.begin(), to.end(), std::byte{9});
   other.end();  // which wakes who stands still
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(std::count(to.begin(), to.end(), std::byte{9}), static_cast<ptrdiff_t>(to.size()));
+  EXPECT_TRUE(testing::all_are(to, std::byte{9}));
 }
 
 TEST(HangingCopies, GoOnWhenTheMemoryAnswers) {

@@ -13,6 +13,7 @@
 #include "tests/support/expect_log.h"
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/verbs.h"
 
 namespace tcpx::testing {
@@ -97,7 +98,7 @@ TEST(EndpointChecksums, ABitThatIsWrongInItsPlaceFailsAnyLengthAtBothEnds) {
                                            {*pair.b.endpoint, pair.at_b, {pair.there.range(0, bytes)}});
         EXPECT_EQ(sent.code(), flips ? Code::kCorrupt : Code::kOk) << sent.to_string();
         EXPECT_EQ(received.code(), flips ? Code::kCorrupt : Code::kOk) << received.to_string();
-        EXPECT_EQ(std::equal(pair.here.bytes().begin(), pair.here.bytes().begin() + bytes, pair.there.bytes().begin()), !flips);
+        EXPECT_EQ(same(std::span(pair.here.bytes()).first(bytes), std::span(pair.there.bytes()).first(bytes)), !flips);
       }
     }
   }
@@ -234,8 +235,8 @@ TEST(EndpointChecksums, WithRetryOnePartOfAPlanIsStartedOnceMore) {
     const Status status = move(writes);
     ASSERT_TRUE(status.is_ok()) << status.to_string();
     for (size_t i = 0; i < kBlocks; ++i) {
-      const std::byte* const here = &pair.here.bytes()[i * kBlock];
-      ASSERT_TRUE(std::equal(here, here + kBlock, &pair.there.bytes()[remote[i].offset])) << "block " << i;
+      const std::span<const std::byte> here(pair.here.bytes()), there(pair.there.bytes());
+      ASSERT_TRUE(same(here.subspan(i * kBlock, kBlock), there.subspan(remote[i].offset, kBlock))) << "block " << i;
     }
     const ConnectionStats stats = stats_of(*pair.a.endpoint, pair.at_a);
     EXPECT_EQ(stats.operations_repeated, count);
@@ -268,7 +269,7 @@ TEST(EndpointChecksums, WithRetryManyFlippedBitsFailNothing) {
     flipped += flips ? 1 : 0;
     const Status status = writes ? pair.write(bytes) : pair.read(bytes);
     ASSERT_TRUE(status.is_ok()) << i << ": " << status.to_string();
-    ASSERT_TRUE(std::equal(pair.there.bytes().begin(), pair.there.bytes().begin() + bytes, pair.here.bytes().begin())) << i;
+    ASSERT_TRUE(same(std::span(pair.there.bytes()).first(bytes), std::span(pair.here.bytes()).first(bytes))) << i;
   }
   EXPECT_EQ(stats_of(*pair.a.endpoint, pair.at_a).operations_repeated, flipped);
 }
@@ -286,7 +287,7 @@ TEST(EndpointChecksums, NoFlippedBitOfManyIsDoneWithWrongBytes) {
     const Status status = pair.write(bytes);
     ASSERT_EQ(status.code(), flips ? Code::kCorrupt : Code::kOk) << i << ", " << bytes << " bytes: " << status.to_string();
     if (status.is_ok()) {
-      ASSERT_TRUE(std::equal(pair.there.bytes().begin(), pair.there.bytes().begin() + bytes, pair.here.bytes().begin())) << i;
+      ASSERT_TRUE(same(std::span(pair.there.bytes()).first(bytes), std::span(pair.here.bytes()).first(bytes))) << i;
     } else {
       ++noticed;
     }

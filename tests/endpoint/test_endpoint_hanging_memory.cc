@@ -12,6 +12,7 @@
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/hanging_memory.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -44,7 +45,7 @@ class EndpointHangingMemory : public EndpointPairTest {
         const auto receive = in->recv_async(in.conn, {&target, 1});
         EXPECT_TRUE(done(out, out->send_async(out.conn, {&source, 1})));
         EXPECT_TRUE(done(in, receive));
-        EXPECT_TRUE(std::equal(to.span().begin(), to.span().end(), from.span().begin()));
+        EXPECT_TRUE(same(to.span(), from.span()));
       }
     }
     std::tie(a_.conn, b_.conn) = std::pair(before_a, before_b);
@@ -103,9 +104,7 @@ TEST_P(EndpointHangingPeer, IsGivenUpAtTheDeadlineAndHoldsUpNobodyElse) {
   expect_goes_on();
   std::this_thread::sleep_for(milliseconds(50));
   for (Move& move : moves) {
-    const std::span<std::byte> here = move.here.span();
-    EXPECT_EQ(std::count(here.begin(), here.end(), std::byte{9}), static_cast<ptrdiff_t>(here.size()))
-        << "nothing is written after the end";
+    EXPECT_TRUE(all_are(move.here.span(), std::byte{9})) << "nothing is written after the end";
   }
 }
 
@@ -126,7 +125,7 @@ TEST_P(EndpointHangingPeer, DoesNotHoldUpTheEndOfTheEndpoint) {
     std::fill(here.span().begin(), here.span().end(), std::byte{9});
     there.release();
     std::this_thread::sleep_for(milliseconds(50));
-    EXPECT_EQ(std::count(here.span().begin(), here.span().end(), std::byte{9}), static_cast<ptrdiff_t>(bytes));
+    EXPECT_TRUE(all_are(here.span(), std::byte{9}));
   }
 }
 
@@ -164,7 +163,7 @@ TEST_P(EndpointHangingOwn, HoldsUpNobodyElseAndTheOperationGoesOnWithIt) {
       EXPECT_TRUE(done(a_, id));
       EXPECT_TRUE(done(b_, theirs_));
       if (!sends) {
-        EXPECT_EQ(std::count(here.data(), here.data() + bytes, std::byte{5}), static_cast<ptrdiff_t>(bytes));
+        EXPECT_TRUE(all_are(here.span(), std::byte{5}));
       }
     }
   }
@@ -187,7 +186,7 @@ TEST_P(EndpointHangingOwn, HoldsUpNobodyElseWhenAPeerWritesThere) {
     EXPECT_EQ(b_->poll(*id).state, OperationState::kPending);
     here.release();
     EXPECT_TRUE(done(b_, id));
-    EXPECT_EQ(std::count(inner.begin(), inner.end(), std::byte{5}), static_cast<ptrdiff_t>(inner.size()));
+    EXPECT_TRUE(all_are(inner, std::byte{5}));
     EXPECT_TRUE(b_->write(b_.conn, from, slot).is_ok()) << "by lease now, or not";
   }
 }

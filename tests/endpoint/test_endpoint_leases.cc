@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/endpoint_fixture.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -24,19 +25,8 @@ class EndpointLeases : public EndpointPairTest {
     near_ = range(a_, mine_.span());
     far_ = range(b_, theirs_.span());
   }
-  void fill(uint64_t value) {
-    for (size_t i = 0; i < kBytes; i += sizeof value) std::memcpy(theirs_.data() + i, &value, sizeof value);
-  }
-  /// The value that the whole of what was read has. @return ~0: it has several
-  uint64_t read_value(size_t bytes) {
-    uint64_t first = 0, value = 0;
-    std::memcpy(&first, mine_.data(), sizeof first);
-    for (size_t i = 0; i < bytes; i += sizeof value) {
-      std::memcpy(&value, mine_.data() + i, sizeof value);
-      if (value != first) return ~uint64_t{0};
-    }
-    return first;
-  }
+  void fill(uint64_t value) { fill_words(theirs_.span(), value); }
+  uint64_t read_value(size_t bytes) { return only_word(mine_.span().first(bytes)); }
   static ConnectionStats stats_of(const Side& side) { return side->stats().connections.at(0); }
 
   GuardedBuffer mine_{kBytes}, theirs_{kBytes};
@@ -127,10 +117,9 @@ TEST_P(EndpointLeases, NothingIsWrittenAfterTheMemoryWasDeregistered) {
     EXPECT_TRUE(removed.is_ok()) << removed.to_string();
     std::fill(theirs_.data(), theirs_.data() + kBytes, static_cast<std::byte>(round));
     std::this_thread::sleep_for(std::chrono::microseconds(500));
-    const auto others =
-        kBytes - static_cast<size_t>(std::count(theirs_.data(), theirs_.data() + kBytes, static_cast<std::byte>(round)));
-    EXPECT_EQ(others, 0u) << "bytes written in round " << round;
-    if (others > 0) break;
+    const bool untouched = all_are(theirs_.span(), static_cast<std::byte>(round));
+    EXPECT_TRUE(untouched) << "bytes were written in round " << round;
+    if (!untouched) break;
     far_ = range(b_, theirs_.span());
     const RemoteSlot next = b_->advertise(b_.conn, far_).value();
     const std::lock_guard lock(mutex);

@@ -1,13 +1,13 @@
 // Operations of many ranges, which move in parts and are one operation all the same.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "base/text.h"
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
+#include "tests/support/same_bytes.h"
 
 namespace tcpx {
 namespace {
@@ -72,7 +72,7 @@ TEST_P(EndpointManyRanges, AListIsOneOperation) {
   EXPECT_EQ(blocks_equal(), kBlocks);
   for (size_t i = 0; i < kBlocks; ++i) {
     const auto gap = near_.span().subspan(i * (kBlock + kGap) + kBlock, kGap);
-    ASSERT_TRUE(std::all_of(gap.begin(), gap.end(), [](std::byte byte) { return byte == std::byte{0xee}; })) << "block " << i;
+    ASSERT_TRUE(testing::all_are(gap, std::byte{0xee})) << "block " << i;
   }
   EXPECT_EQ(b_->wait_notifs(testing::kTestDeadline).size(), 1u);
   EXPECT_EQ(stats().operations_done, before + 2);

@@ -7,6 +7,7 @@
 
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
+#include "tests/support/same_bytes.h"
 
 namespace tcpx {
 namespace {
@@ -37,16 +38,13 @@ class EndpointPlans : public testing::EndpointPairTest {
   }
   std::span<std::byte> near_block(size_t i) { return near_.span().subspan(i * kBlock, kBlock); }
   std::span<std::byte> far_block(size_t i) { return far_.span().subspan(order_[i] * kBlock, kBlock); }
-  bool is_clear(std::span<const std::byte> bytes) {
-    return std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0xee}; });
-  }
+  bool is_clear(std::span<const std::byte> bytes) { return testing::all_are(bytes, std::byte{0xee}); }
   /// Blocks of which `moved` is true are equal at both ends, the others of `target` are untouched.
   template <class Moved>
   ::testing::AssertionResult moved(bool to_far, Moved is_moved) {
     for (size_t i = 0; i < kBlocks; ++i) {
       const auto from = to_far ? near_block(i) : far_block(i), to = to_far ? far_block(i) : near_block(i);
-      if (is_moved(i) ? !std::equal(from.begin(), from.end(), to.begin()) : !is_clear(to))
-        return ::testing::AssertionFailure() << "block " << i;
+      if (is_moved(i) ? !testing::same(from, to) : !is_clear(to)) return ::testing::AssertionFailure() << "block " << i;
     }
     if (near_.guards_intact() && far_.guards_intact()) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure() << "memory beside the blocks";

@@ -10,6 +10,7 @@
 
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
+#include "tests/support/same_bytes.h"
 
 namespace tcpx {
 namespace {
@@ -212,7 +213,7 @@ TEST_P(EndpointRefusals, DeregisteringWaitsForTheTransferUnderWay) {
     const Status status = a_->wait(*written, milliseconds(20000));
     EXPECT_TRUE(status.is_ok() || status.code() == Code::kNotFound) << status.to_string();
     ASSERT_TRUE(a_->deregister(from.memory).is_ok());
-    EXPECT_TRUE(std::all_of(target.data(), target.data() + kLarge, [](std::byte b) { return b == std::byte{0x11}; }));
+    EXPECT_TRUE(testing::all_are(target.span(), std::byte{0x11}));
   }
 }
 

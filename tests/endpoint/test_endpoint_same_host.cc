@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -35,7 +36,7 @@ TEST_P(EndpointSameHost, BytesOfAnyNumberMoveBothWays) {
       const auto receive = (*to)->recv_async(to->conn, {&in, 1});
       EXPECT_TRUE(done(*from, (*from)->send_async(from->conn, {&out, 1})));
       EXPECT_TRUE(done(*to, receive));
-      EXPECT_TRUE(std::equal(source.data(), source.data() + bytes, target.data())) << bytes;
+      EXPECT_TRUE(testing::same(source.span(), target.span())) << bytes;
       EXPECT_TRUE(target.guards_intact());
       ASSERT_TRUE((*from)->deregister(out.memory).is_ok());
       ASSERT_TRUE((*to)->deregister(in.memory).is_ok());

@@ -2,40 +2,28 @@
 // failure may unmap the memory at once. The detectors look from another thread while generation after generation is written.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <thread>
 
 #include "base/text.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/mapping.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::fill_words;
 using testing::GuardedBuffer;
 using testing::Mapping;
+using testing::only_word;
 using Ids = std::vector<Result<OperationId>>;
-
-/// Every word holds the generation.
-void fill(std::span<std::byte> memory, uint64_t generation) {
-  for (size_t at = 0; at < memory.size(); at += sizeof generation)
-    std::memcpy(memory.data() + at, &generation, sizeof generation);
-}
-::testing::AssertionResult is_whole(std::span<const std::byte> memory, uint64_t generation) {
-  for (size_t at = 0; at < memory.size(); at += sizeof generation) {
-    uint64_t word = 0;
-    std::memcpy(&word, memory.data() + at, sizeof word);
-    if (word != generation)
-      return ::testing::AssertionFailure() << "word at " << at << " is of " << word << ", not " << generation;
-  }
-  return ::testing::AssertionSuccess();
-}
 
 class EndpointTorn : public testing::EndpointPairTest {
  protected:
+  // Every word holds the generation.
   struct Step {
     size_t bytes;
     int rounds;
@@ -63,9 +51,9 @@ TEST_P(EndpointTorn, AReceiverSeesAllOfAMessageOrItsEndNotYet) {
     // The sender overwrites its memory as soon as it hears that it may.
     std::thread sender([&, out, rounds = rounds] {
       for (int i = 1; i <= rounds; ++i) {
-        fill(source.span(), static_cast<uint64_t>(i));
+        fill_words(source.span(), static_cast<uint64_t>(i));
         ASSERT_TRUE(a_->send(a_.conn, cut(out, i % 3 == 0 ? 3 : 1)).is_ok());
-        fill(source.span(), ~uint64_t{0});
+        fill_words(source.span(), ~uint64_t{0});
       }
     });
     for (int i = 1; i <= rounds; ++i) {
@@ -74,7 +62,7 @@ TEST_P(EndpointTorn, AReceiverSeesAllOfAMessageOrItsEndNotYet) {
       OperationAnswer answer;
       EXPECT_TRUE(testing::wait_until([&] { return (answer = b_->poll(*id)).state != OperationState::kPending; }));
       EXPECT_EQ(answer.state, OperationState::kDone) << answer.status.to_string();
-      EXPECT_TRUE(is_whole(target.span(), static_cast<uint64_t>(i)));
+      EXPECT_EQ(only_word(target.span()), static_cast<uint64_t>(i));
       if (HasFailure()) break;
     }
     sender.join();
@@ -90,7 +78,7 @@ TEST_P(EndpointTorn, ATargetSeesAllOfAWriteOnceEitherEndIsTold) {
     const RemoteSlot slot = b_->advertise(b_.conn, in).value();
     for (int i = 1; i <= rounds; ++i) {
       const auto generation = static_cast<uint64_t>(i);
-      fill(source.span(), generation);
+      fill_words(source.span(), generation);
       const auto parts = cut(out, i % 3 == 0 ? 3 : 1);
       std::vector<RemoteRange> places;
       for (const LocalRange& part : parts)
@@ -103,12 +91,12 @@ TEST_P(EndpointTorn, ATargetSeesAllOfAWriteOnceEitherEndIsTold) {
         std::vector<NotifyMsg> taken;
         ASSERT_TRUE(testing::wait_until([&] { return !(taken = b_->get_notifs()).empty(); }));
         ASSERT_EQ(taken[0].msg, concat(i));
-        ASSERT_TRUE(is_whole(target.span(), generation)) << "when the target was told";
+        ASSERT_EQ(only_word(target.span()), generation) << "when the target was told";
       }
       OperationAnswer answer;
       ASSERT_TRUE(testing::wait_until([&] { return (answer = a_->poll(*id)).state != OperationState::kPending; }));
       ASSERT_EQ(answer.state, OperationState::kDone) << answer.status.to_string();
-      ASSERT_TRUE(is_whole(target.span(), generation)) << "when the writer was told";
+      ASSERT_EQ(only_word(target.span()), generation) << "when the writer was told";
     }
   }
 }
@@ -120,9 +108,9 @@ TEST_P(EndpointTorn, AReaderSeesAllOfARead) {
     const LocalRange into = range(a_, near.span());
     const RemoteRange place{b_->advertise(b_.conn, range(b_, far.span())).value(), 0};
     for (int i = 1; i <= rounds; ++i) {
-      fill(far.span(), static_cast<uint64_t>(i));
+      fill_words(far.span(), static_cast<uint64_t>(i));
       ASSERT_TRUE(done(a_, a_->read_async(a_.conn, {&into, 1}, {&place, 1})));
-      ASSERT_TRUE(is_whole(near.span(), static_cast<uint64_t>(i)));
+      ASSERT_EQ(only_word(near.span()), static_cast<uint64_t>(i));
     }
   }
 }

@@ -11,6 +11,7 @@
 #include "lanes/net/net_lane.h"
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {
@@ -44,7 +45,7 @@ TEST_P(EndpointTransfers, EverySizeArrivesWhole) {
       ASSERT_TRUE(done(a_, sent));
       const Status same = verify_pattern(target.span().first(bytes), seed);
       ASSERT_TRUE(same.is_ok()) << same.to_string();
-      ASSERT_TRUE(std::all_of(target.data() + bytes, target.data() + kMax, [](std::byte b) { return b == std::byte{0xee}; }));
+      ASSERT_TRUE(testing::all_are(target.span().subspan(bytes), std::byte{0xee}));
       ASSERT_TRUE(target.guards_intact());
     }
   }

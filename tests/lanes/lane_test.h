@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <random>
 
 #include "tests/lanes/parts.h"
@@ -24,7 +26,10 @@ class LaneTest : public ::testing::Test {
     return all;
   }
   void fill(TwoEnds::End& end) {
-    for (std::byte& byte : end.memory) byte = static_cast<std::byte>(random_());
+    for (size_t at = 0; at < kMemory; at += sizeof(uint64_t)) {
+      const uint64_t word = random_();
+      std::memcpy(&end.memory[at], &word, sizeof word);
+    }
   }
   bool over(TwoEnds& ends, size_t jobs) {
     return wait_until([&] {

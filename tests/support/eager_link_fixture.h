@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/support/link_fixture.h"
+#include "tests/support/same_bytes.h"
 
 namespace tcpx::testing {
 
@@ -50,8 +51,7 @@ class EagerLinkTest : public LinkTest {
   }
   /// The link's memory from `to` has the peer's bytes from `from`.
   bool is_there(size_t to, size_t from, size_t bytes = kLong) const {
-    return std::equal(peers_.begin() + static_cast<ptrdiff_t>(from), peers_.begin() + static_cast<ptrdiff_t>(from + bytes),
-                      host_.begin() + static_cast<ptrdiff_t>(to));
+    return same(std::span(peers_).subspan(from, bytes), std::span(host_).subspan(to, bytes));
   }
   /// The next frame of that type.
   std::optional<FrameHeader> await(FrameType type) {

@@ -9,6 +9,7 @@
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -105,12 +106,11 @@ void GuardedBuffer::clear() {
 }
 
 bool GuardedBuffer::is_clear() const {
-  return std::all_of(bytes_.begin() + kGuard, bytes_.end() - kGuard, [](std::byte byte) { return byte == kClearByte; });
+  return all_are(std::span(bytes_).subspan(kGuard, size()), kClearByte);
 }
 
 bool GuardedBuffer::guards_intact() const {
-  const auto intact = [](std::byte byte) { return byte == kGuardByte; };
-  return std::all_of(bytes_.begin(), bytes_.begin() + kGuard, intact) && std::all_of(bytes_.end() - kGuard, bytes_.end(), intact);
+  return all_are(std::span(bytes_).first(kGuard), kGuardByte) && all_are(std::span(bytes_).last(kGuard), kGuardByte);
 }
 
 void EndpointTest::set_up(const EndpointSetup& setup) {

@@ -14,6 +14,7 @@
 #include "endpoint/endpoint_parts.h"
 #include "tcpx/endpoint.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -122,7 +123,7 @@ inline bool moves(Endpoint& from, ConnId conn_from, Endpoint& to, ConnId conn_to
   EXPECT_TRUE(sent.is_ok()) << sent.to_string();
   const Status arrived = received.is_ok() ? to.wait(*received) : received.status();
   EXPECT_TRUE(arrived.is_ok()) << arrived.to_string();
-  return sent.is_ok() && arrived.is_ok() && source.bytes() == target.bytes();
+  return sent.is_ok() && arrived.is_ok() && same(source.bytes(), target.bytes());
 }
 
 }  // namespace tcpx::testing

@@ -14,17 +14,18 @@
 #include <vector>
 
 #include "base/text.h"
-#include "wire/credit_windows.h"
 #include "endpoint/link.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/shared_pair.h"
 #include "tests/support/slow_copier.h"
 #include "tests/support/stream_pair.h"
 #include "tests/support/wait_until.h"
 #include "tests/support/window_model.h"
+#include "wire/credit_windows.h"
 
 namespace tcpx::testing {
 
@@ -271,7 +272,7 @@ class LinkTest : public ::testing::Test {
   bool alive() const { return link_->status().is_ok(); }
   /// The memory begins with that many bytes of the peer's.
   bool has_peers(const Bytes& memory, size_t bytes) const {
-    return std::equal(peers_.begin(), peers_.begin() + static_cast<ptrdiff_t>(bytes), memory.begin());
+    return same(std::span(peers_).first(bytes), std::span(memory).first(bytes));
   }
   size_t notified() { return inbox_.take_all().size(); }
 

@@ -12,6 +12,7 @@
 
 #include "tests/support/expect_log.h"
 #include "tests/support/pipeline_pair.h"
+#include "tests/support/same_bytes.h"
 
 namespace tcpx {
 namespace {
@@ -181,8 +182,7 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
     ASSERT_EQ(recvs[i].end, TransferState::kDone) << p.recv->status().to_string() << ", seed " << seed;
     // Guard: the rest of the transfer's place is unchanged.
     const auto rest = p.received(i * kSlotBytes + sizes[i], kSlotBytes - sizes[i]);
-    ASSERT_TRUE(std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == PipelinePair::kUntouched; }))
-        << "seed " << seed;
+    ASSERT_TRUE(testing::all_are(rest, PipelinePair::kUntouched)) << "seed " << seed;
   }
   // Some chunks of a lost channel were not delivered and are not returned.
   ASSERT_EQ(p.fake.calls(Call::kConsumed), chunks) << "each chunk is given back exactly once, seed " << seed;
