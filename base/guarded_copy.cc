@@ -247,7 +247,29 @@ int guarded(std::span<const CopySegment> segments, auto access) noexcept {
   return 0;
 }
 
+bool is_zen_3_or_4() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("amdfam19h") != 0;
+#else
+  return false;
+#endif
+}
+
+std::atomic<bool>& pages_alias() {
+  static std::atomic<bool> they_do{is_zen_3_or_4()};
+  return they_do;
+}
+
 }  // namespace
+
+bool aliases(const void* to, const void* from) noexcept {
+  const uintptr_t behind = reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
+  return (behind - 1) % 4096 < kAliasBytes && pages_alias().load(std::memory_order_relaxed);
+}
+
+void assume_that_pages_alias() {
+  pages_alias() = true;
+}
 
 int guarded_copy(std::span<const CopySegment> segments) noexcept {
   return guarded(segments, [](const CopySegment& segment) {

@@ -11,20 +11,19 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 #include "base/segment_copier.h"
 
 namespace tcpx {
 
-/// True when the target lies up to kAliasBytes behind the source, modulo the size of a page. There AMD's Zen 3 and 4 take up to 25 times
-/// as long for "rep movsb" ("page aliasing", glibc's bug 30994), by which the kernel copies, and glibc 2.36's memcpy(3) from 4 KiB to less
-/// than a MiB. It is so for an array of NumPy, which begins 16 bytes behind a page, and memory that begins at one.
+/// True when the target lies up to kAliasBytes behind the source, modulo the size of a page, on a processor that then takes up to 25 times as
+/// long for "rep movsb" (AMD's Zen 3 and 4: "page aliasing", glibc's bug 30994). The kernel copies so, and glibc 2.36's memcpy(3) from 4 KiB
+/// to less than a MiB. It is so for an array of NumPy, which begins 16 bytes behind a page, and memory that begins at one.
 inline constexpr size_t kAliasBytes = 31;
-inline bool aliases(const void* to, const void* from) {
-  return (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from) - 1) % 4096 < kAliasBytes;
-}
+bool aliases(const void* to, const void* from) noexcept;
+/// For tests: from now on this is such a processor.
+void assume_that_pages_alias();
 
 /// Copies like memcpy(3). @return 0; EFAULT: some of the memory is not there, or may not be accessed, and some bytes may have
 /// been copied; ENOMEM: only from a thread's first long copy
