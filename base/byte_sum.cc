@@ -57,13 +57,13 @@ __attribute__((target("avx2"))) uint64_t ByteSumKey::sum_with_avx2(const std::by
       sums[limb] = _mm256_add_epi64(sums[limb], _mm256_mul_epu32(words, power));
     }
   }
-  Wide sum = 0;
+  Wide limbs[3];
   for (size_t limb = 0; limb < 3; ++limb) {
-    uint64_t lanes[4];
+    uint64_t lanes[4];  // 256 products of 53 bits, together
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), sums[limb]);
-    for (const uint64_t lane : lanes) sum += Wide{lane} << (limb * kLimbBits);
+    limbs[limb] = lanes[0] + lanes[1] + lanes[2] + lanes[3];
   }
-  return reduce(sum);
+  return reduce(limbs[0] + (limbs[1] << kLimbBits) + (limbs[2] << (2 * kLimbBits)));
 }
 #endif
 
