@@ -27,6 +27,11 @@ class EndpointLeases : public EndpointPairTest {
   }
   void fill(uint64_t value) { fill_words(theirs_.span(), value); }
   uint64_t read_value(size_t bytes) { return only_word(mine_.span().first(bytes)); }
+  /// Waits, however slow the machine is, until an operation with the newest slot has begun, or in every other round has ended.
+  static void wait_for_some(const std::atomic<uint64_t>& ended, uint64_t round) {
+    const uint64_t until = ended + 1 + round % 2;
+    EXPECT_TRUE(wait_until([&] { return ended >= until; }));
+  }
   static ConnectionStats stats_of(const Side& side) { return side->stats().connections.at(0); }
 
   GuardedBuffer mine_{kBytes}, theirs_{kBytes};
@@ -58,8 +63,10 @@ TEST_P(EndpointLeases, NothingIsReadThatWasWrittenAfterTheMemoryWasDeregistered)
   slots[1] = b_->advertise(b_.conn, far_).value();
   round = 1;
   std::atomic<bool> failed{false};
+  std::atomic<uint64_t> ended{0};
   std::thread owner([&] {
     for (uint64_t value = 2; value <= kRounds && !failed; ++value) {
+      wait_for_some(ended, value);
       std::this_thread::sleep_for(std::chrono::microseconds(value * 7 % 500));
       EXPECT_TRUE(b_->deregister(far_.memory).is_ok());
       fill(value);
@@ -72,6 +79,7 @@ TEST_P(EndpointLeases, NothingIsReadThatWasWrittenAfterTheMemoryWasDeregistered)
   while (round < kRounds) {
     const uint64_t value = round.load();
     const Status status = a_->read(a_.conn, near_, {slots[value]});
+    ++ended;
     if (status.is_ok()) {
       ++whole;
       failed = read_value(kBytes) != value;
@@ -95,6 +103,7 @@ TEST_P(EndpointLeases, NothingIsWrittenAfterTheMemoryWasDeregistered) {
   std::mutex mutex;
   RemoteSlot slot = b_->advertise(b_.conn, far_).value();
   uint64_t written = 0, refused = 0;
+  std::atomic<uint64_t> ended{0};
   std::thread writer([&] {
     std::fill(mine_.data(), mine_.data() + kBytes, std::byte{0xee});
     for (size_t i = 0; !stop; ++i) {
@@ -107,11 +116,13 @@ TEST_P(EndpointLeases, NothingIsWrittenAfterTheMemoryWasDeregistered) {
       const Status status =
           a_->write(a_.conn, {near_.memory, near_.data, bytes}, {there}, {.notify = i % 4 == 0 ? &notify : nullptr});
       ++(status.is_ok() ? written : refused);
+      ++ended;
       EXPECT_TRUE(status.is_ok() || status.code() == Code::kNotFound) << status.to_string();
       (void)b_->get_notifs();
     }
   });
   for (int round = 1; round <= kRounds; ++round) {
+    wait_for_some(ended, static_cast<uint64_t>(round));
     std::this_thread::sleep_for(std::chrono::microseconds(round * 131 % 1500));
     const Status removed = b_->deregister(far_.memory);
     EXPECT_TRUE(removed.is_ok()) << removed.to_string();

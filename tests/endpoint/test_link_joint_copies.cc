@@ -458,7 +458,8 @@ TEST_F(LinkHelpsJointCopies, NothingMoreForAPeerThatHasGivenUp) {
 
 TEST_F(LinkHelpsJointCopies, OfMemoryThatIsNotThereItSaysSo) {
   WireJoint joint = asked(leased(), true);
-  joint.address = 4096;
+  void* const nothing = ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  joint.address = reinterpret_cast<uint64_t>(nothing);
   const Bytes before = mine_;
   JointCopy own = joined(joint);
   steps(3);
@@ -467,6 +468,7 @@ TEST_F(LinkHelpsJointCopies, OfMemoryThatIsNotThereItSaysSo) {
   EXPECT_EQ(peer_area_.joint(false).failed, 1u);
   EXPECT_EQ(mine_, before);
   EXPECT_TRUE(alive());
+  (void)::munmap(nothing, kBytes);
 }
 
 // The peer waits for the end of each slice, whatever becomes of the link.
