@@ -38,7 +38,9 @@ class JobSums {
       : lane_(lane), key_(std::move(key)), parts_(parts), stream_(stream) {}
 
   const Lane& lane() const { return lane_; }
-  /// For a job that the lane has just taken to send: `progress` begins its sum, beside the sending. Without, it begins when the job has ended.
+  /// Begins the sum of a job, unless it has one.
+  void begin(Job& job);
+  /// For a job that the lane has just taken to send: `progress` does that, beside the sending. Else it is done when the job has ended.
   void begin_early(Job& job) { sent_.push_back(&job); }
   /// A sum of the peer. @return kProtocol: a correct peer would not tell it now
   Status on(const LaneFrame& frame);
@@ -52,7 +54,6 @@ class JobSums {
  private:
   using Sum = std::optional<uint64_t>;  // nullopt: the peer has none
 
-  void begin(Job& job);
   bool step(Job& job);
   bool add_up(Job& job);
   void tell(const Job& job, const Sum& sum);

@@ -47,12 +47,14 @@ JobSums* Lanes::sums_of(const Lane& lane) const {
   return found == sums_.end() ? nullptr : found->get();
 }
 
-// The sum comes after the sending has begun. Where the receiver copies, its Go says that it has; what could be begun before, was begun at the
-// offer.
+// A GPU adds up beside the sending, this thread once that has begun. Where the receiver copies, its Go says that it has; what could be begun
+// before, was begun at the offer.
 void Lanes::push(Lane& lane, std::unique_ptr<Job> job, const GoFrame& go) {
-  Job& pushed = *job;
-  lane.push(std::move(job), {}, go);
   JobSums* const sums = sums_of(lane);
+  Job& pushed = *job;
+  const bool on_host = pushed.ranges.empty() || is_of_host(pushed.ranges.front().region(), on_host_.memory);
+  if (sums != nullptr && !on_host) sums->begin(pushed);
+  lane.push(std::move(job), {}, go);
   if (sums == nullptr) return;
   try {
     sums->begin_early(pushed);
