@@ -21,7 +21,7 @@ static_assert(kSegmentsAtOnce <= kMaxCopySegments);
 
 // From so many bytes on, half of a copy takes much longer than to ask the peer for the other half.
 constexpr uint64_t kLeastJoint = 2 * JointCopy::kSliceBytes;
-// Where there are many threads, they are as fast from so many bytes on, and then faster (16 cores, huge pages: 1 MiB jointly 35 to 40 GB/s;
+// Many threads are as fast from so many bytes on, and then faster (16 cores, huge pages: 1 MiB jointly 35 to 40 GB/s;
 // 2 MiB 22, by threads 11; 4 MiB 23 and 22; 8 MiB 23 and 37).
 constexpr uint64_t kLeastByThreads = 2 * HostCopy::kTableBytes;
 // The thread that begins a joint copy waits so long for its end before it looks at what else there is to do.

@@ -164,7 +164,7 @@ TEST_P(HostCopierTest, WritesOfEverySize) {
   }
 }
 
-// Where the kernel would copy slowly they go by way of a buffer, also beside others. Nothing is written between them.
+// Segments that the kernel would copy slowly go by way of a buffer, also beside others. Nothing is written between them.
 TEST_P(HostCopierTest, SegmentsThatAlias) {
   assume_that_pages_alias();
   constexpr size_t kPage = 4096, kRoom = 64 * kPage;

@@ -25,7 +25,7 @@ inline void fill_words(std::span<std::byte> bytes, uint64_t word) {
   for (size_t done = sizeof word; done < bytes.size(); done *= 2)
     std::memcpy(bytes.data() + done, bytes.data(), std::min(done, bytes.size() - done));
 }
-/// What every word is. @return ~0: there are several
+/// The value of every word. @return ~0: there are several
 inline uint64_t only_word(std::span<const std::byte> bytes) {
   uint64_t first = 0;
   std::memcpy(&first, bytes.data(), sizeof first);
