@@ -51,11 +51,11 @@ JobSums* Lanes::sums_of(const Lane& lane) const {
 // before, was begun at the offer.
 void Lanes::push(Lane& lane, std::unique_ptr<Job> job, const GoFrame& go) {
   JobSums* const sums = sums_of(lane);
+  if (sums == nullptr) return lane.push(std::move(job), {}, go);
   Job& pushed = *job;
   const bool on_host = pushed.ranges.empty() || is_of_host(pushed.ranges.front().region(), on_host_.memory);
-  if (sums != nullptr && !on_host) sums->begin(pushed);
+  if (!on_host) sums->begin(pushed);
   lane.push(std::move(job), {}, go);
-  if (sums == nullptr) return;
   try {
     sums->begin_early(pushed);
   } catch (const std::bad_alloc&) {  // then it is begun when the job has ended
