@@ -16,6 +16,7 @@
 #include <new>
 
 #include "base/fork.h"
+#include "tcpx/types.h"
 
 namespace tcpx {
 namespace {
@@ -264,7 +265,7 @@ std::atomic<bool>& pages_alias() {
 
 bool aliases(const void* to, const void* from) noexcept {
   const uintptr_t behind = reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
-  return (behind - 1) % 4096 < kAliasBytes && pages_alias().load(std::memory_order_relaxed);
+  return (behind - 1) % kPageBytes < kAliasBytes && pages_alias().load(std::memory_order_relaxed);
 }
 
 void assume_that_pages_alias() {

@@ -26,6 +26,8 @@
 namespace tcpx {
 namespace {
 
+using testing::all_are;
+using testing::same;
 using Bytes = std::vector<std::byte>;
 
 Bytes random_bytes(size_t size) {
@@ -36,11 +38,6 @@ Bytes random_bytes(size_t size) {
     std::memcpy(bytes.data() + at, &word, std::min(sizeof word, size - at));
   }
   return bytes;
-}
-
-/// Like ==, which compares bytes one by one where nothing is optimised.
-bool same(const Bytes& a, const Bytes& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 Status end_of(const std::shared_ptr<HostCopy>& copy) {
@@ -393,7 +390,7 @@ TEST(HostCopies, AStopLeavesOutTheRest) {
   EXPECT_TRUE(status.is_ok() || status.code() == Code::kCancelled);
   std::fill(to.begin(), to.end(), std::byte{2});
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_TRUE(testing::all_are(to, std::byte{2}));
+  EXPECT_TRUE(all_are(to, std::byte{2}));
 }
 
 constexpr size_t kHangingBytes = size_t{2} << 20;
@@ -447,7 +444,7 @@ TEST(HangingCopies, OfAnotherProcessHoldUpNoOtherCopyAndWriteNothingOnceStopped)
   for (const size_t bytes : {size_t{1000}, kHangingBytes}) {
     const CopySegment segment{here.data(), from.data(), bytes};
     EXPECT_TRUE(end_in(copier, copier.start(getpid(), std::span(&segment, 1))).is_ok());
-    EXPECT_TRUE(testing::same(std::span(here).first(bytes), std::span(from).first(bytes)));
+    EXPECT_TRUE(same(std::span(here).first(bytes), std::span(from).first(bytes)));
   }
   for (const auto& copy : hanging) {
     EXPECT_FALSE(copy->done());
@@ -458,7 +455,7 @@ TEST(HangingCopies, OfAnotherProcessHoldUpNoOtherCopyAndWriteNothingOnceStopped)
   std::fill(to.begin(), to.end(), std::byte{9});
   other.end();  // which wakes who stands still
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_TRUE(testing::all_are(to, std::byte{9}));
+  EXPECT_TRUE(all_are(to, std::byte{9}));
 }
 
 TEST(HangingCopies, GoOnWhenTheMemoryAnswers) {
